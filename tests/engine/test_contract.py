@@ -1,0 +1,204 @@
+"""What every engine that launches servers must do. One suite, over the simulated and the real one.
+
+To run it over SGLang: SPECBENCH_SGLANG_PYTHON=.../python SPECBENCH_SGLANG_MODELS=.../models
+pytest -m sglang -n 0 tests/engine/test_contract.py
+(models: tiny_w8 as target and tiny_eagle3_w1 as its EAGLE-3 draft).
+"""
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.engine import launching
+from tests.engine.launching import CHAIN, Case, generate, port_of
+from tuner.engine import ports
+from tuner.engine.base import Server
+from tuner.errors import EngineFailure, Failure
+from tuner.sweep.workload import Prompt
+
+ENGINES = [
+    pytest.param(launching.simulated, id="simulated"),
+    pytest.param(
+        launching.sglang_on_cpu,
+        id="sglang",
+        marks=[
+            pytest.mark.sglang,
+            pytest.mark.timeout(900),
+            pytest.mark.skipif(
+                "SPECBENCH_SGLANG_PYTHON" not in os.environ,
+                reason="SPECBENCH_SGLANG_PYTHON is not set",
+            ),
+        ],
+    ),
+]
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def case(request: pytest.FixtureRequest) -> Case:
+    return request.param()
+
+
+@pytest.fixture(scope="module")
+def speculating(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    log = tmp_path_factory.mktemp("log") / "speculating.log"
+    server = case.engine.launch(case.config(CHAIN), log, 1)
+    yield server
+    server.stop()
+
+
+@pytest.fixture(scope="module")
+def plain(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    log = tmp_path_factory.mktemp("log") / "plain.log"
+    server = case.engine.launch(case.config(None), log, 0)
+    yield server
+    server.stop()
+
+
+def skips_tokenizer(case: Case) -> bool:
+    return case.flags.get("skip-tokenizer-init") is True
+
+
+def test_a_launch_says_what_it_started(case: Case, speculating: Server) -> None:
+    """Otherwise records could carry another server's version or a launch time of nothing."""
+    assert speculating.engine_version[0].isdigit()
+    assert speculating.info["version"] == speculating.engine_version
+    assert speculating.launch_s > 0
+    assert speculating.url.startswith("http://127.0.0.1:")
+    speculating.check_alive()
+
+
+def test_the_server_runs_with_the_point_that_was_asked_for(speculating: Server) -> None:
+    """Otherwise a number would be booked under another point."""
+    info = speculating.info
+    assert info["speculative_algorithm"] == "EAGLE3"
+    assert info["speculative_num_steps"] == 3
+    assert info["speculative_eagle_topk"] == 1
+    assert info["speculative_num_draft_tokens"] == 4
+
+
+def test_the_server_is_known_by_a_name_of_this_launch(speculating: Server) -> None:
+    """Otherwise somebody else's server on the port would be measured."""
+    assert str(speculating.info["served_model_name"]).startswith("specbench-")
+    assert speculating.info["port"] == port_of(speculating.url)
+
+
+def test_the_baseline_does_not_speculate(case: Case, plain: Server) -> None:
+    """Otherwise every speed-up would be against the wrong thing."""
+    assert plain.info["speculative_algorithm"] is None
+    answer = generate(plain.url, 8, skips_tokenizer=skips_tokenizer(case)).json()
+    assert answer["meta_info"]["completion_tokens"] == 8
+    assert not [name for name in answer["meta_info"] if name.startswith("spec_")]
+
+
+def test_counts_of_a_stream_agree_with_each_other(case: Case, speculating: Server) -> None:
+    """Otherwise accept length and rates would be computed from counts of something else."""
+    lines = generate(
+        speculating.url, 24, stream=True, skips_tokenizer=skips_tokenizer(case)
+    ).iter_lines()
+    data = [line.removeprefix(b"data: ") for line in lines if line.startswith(b"data: ")]
+    assert data[-1] == b"[DONE]"
+    chunks = [json.loads(each)["meta_info"] for each in data[:-1]]
+    counts = [chunk["completion_tokens"] for chunk in chunks]
+    assert counts == sorted(counts)
+    last = chunks[-1]
+    assert counts[-1] == 24
+    assert last["finish_reason"] == {"type": "length", "length": 24}
+    verifies, correct = last["spec_verify_ct"], last["spec_num_correct_drafts"]
+    histogram = last["spec_correct_drafts_histogram"]
+    assert sum(histogram) == verifies
+    assert sum(k * count for k, count in enumerate(histogram)) == correct
+    assert last["spec_num_proposed_drafts"] == 3 * verifies
+    # The prefill brings the first token, each verify its drafts and one more; the end is cut off.
+    assert 24 <= 1 + verifies + correct <= 24 + 3
+
+
+def test_the_cache_can_be_emptied(case: Case, speculating: Server) -> None:
+    """Otherwise the second window would measure the first one's prefixes."""
+    generate(speculating.url, 2, skips_tokenizer=skips_tokenizer(case))
+    speculating.flush_cache()
+    speculating.flush_cache()
+    again = generate(speculating.url, 2, skips_tokenizer=skips_tokenizer(case)).json()
+    assert again["meta_info"]["cached_tokens"] == 0
+
+
+def test_stop_leaves_no_process_and_no_port(case: Case, tmp_path: Path) -> None:
+    """Otherwise the next launch finds no memory, or measures beside a living server."""
+    server = case.engine.launch(case.config(None), tmp_path / "server.log", 0)
+    port = port_of(server.url)
+    family = launching.family_of(port)
+    assert family
+    server.stop()
+    server.stop()
+    assert all(map(launching.is_gone, family))
+    assert ports.is_free(port)
+
+
+def test_a_server_that_died_is_noticed_with_its_cause(case: Case, tmp_path: Path) -> None:
+    """Otherwise a dead server would be measured until every request has timed out."""
+    server = case.engine.launch(case.config(None), tmp_path / "server.log", 0)
+    family = launching.family_of(port_of(server.url))
+    os.kill(family[0].pid, signal.SIGKILL)
+    launching.wait_for(lambda: launching.is_gone(family[0]))
+    with pytest.raises(EngineFailure) as failure:
+        server.check_alive()
+    assert failure.value.label is Failure.CRASH
+    assert "SIGKILL" in failure.value.message
+    with pytest.raises(EngineFailure) as failure:
+        server.flush_cache()
+    assert failure.value.label is Failure.CRASH
+    server.stop()
+    assert all(map(launching.is_gone, family))
+
+
+def test_refused_arguments_are_told_as_such(case: Case, tmp_path: Path) -> None:
+    """Otherwise the sampler would try the same impossible point again."""
+    config = case.config(CHAIN, flags={"max-running-requests": "many"})
+    with pytest.raises(EngineFailure) as failure:
+        case.engine.launch(config, tmp_path / "server.log", 0)
+    assert failure.value.label is Failure.BAD_ARGS
+    assert "max-running-requests" in failure.value.message
+    assert "usage:" in (tmp_path / "server.log").read_text() or failure.value.log_tail
+
+
+def test_variables_are_set_and_removed(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise an `unset` dimension would measure whatever the shell happened to hold."""
+    monkeypatch.setenv("NCCL_ALGO", "Tree")
+    config = case.config(None, env={"NCCL_PROTO": "LL"}, unset=frozenset({"NCCL_ALGO"}))
+    server = case.engine.launch(config, tmp_path / "server.log", 0)
+    try:
+        environment = launching.family_of(port_of(server.url))[0].environ()
+    finally:
+        server.stop()
+    assert environment["NCCL_PROTO"] == "LL"
+    assert "NCCL_ALGO" not in environment
+
+
+def test_the_shown_command_is_complete_and_starts_nothing(case: Case) -> None:
+    """Otherwise best.sh would not start what was measured."""
+    command = case.engine.command(case.config(CHAIN, env={"NCCL_PROTO": "LL"}))
+    text = " ".join(command.argv)
+    assert "--port PORT" in text
+    assert f"--model-path {case.model.target}" in text
+    assert "--speculative-num-steps 3" in text
+    assert "specbench-" not in text
+    assert command.env == {"NCCL_PROTO": "LL"}
+
+
+def test_prompts_keep_their_order(
+    case: Case, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Otherwise samples would be booked under other prompts."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    prompts = [Prompt(f"p{n}", "chat", (("user", f"question {n}"),)) for n in range(3)]
+    tokenised = case.engine.tokenise(prompts)
+    assert [request.prompt_id for request in tokenised.requests] == ["p0", "p1", "p2"]
+    for request in tokenised.requests:
+        assert (request.text is None) != (request.input_ids is None)
+    # Without a tokenizer there are only made-up ids, and the report must say so.
+    assert (tokenised.doubt is not None) == skips_tokenizer(case)

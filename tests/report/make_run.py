@@ -1,0 +1,172 @@
+"""Run folders with known numbers, written through the real writers."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from tuner.ledger.record import TrialRecord
+from tuner.ledger.run import Run, RunSettings
+from tuner.measure.metrics import summarise
+from tuner.measure.samples import RequestSample, SpecCounts, Window
+from tuner.measure.samples_file import write_samples
+from tuner.measure.statistics import speedup
+from tuner.sweep.point import Point
+
+SWEEP = """\
+name: trial
+engine: {kind: sglang, python: /opt/sglang/bin/python}
+model: {target: example/target, draft: example/draft, algorithm: EAGLE3, tp: 4}
+baseline: {reference_tok_s: 88.8}
+space:
+  num_steps: {low: 1, high: 6}
+  draft_tp: [target, 1]
+  env:
+    NCCL_PROTO: [unset, LL]
+workload: {requests: 8, output_tokens: 100, concurrency: [1]}
+search: {trials: 6}
+"""
+SIMULATED = SWEEP.replace(
+    "{kind: sglang, python: /opt/sglang/bin/python}", "{kind: simulated, preset: quickstart}"
+)
+TOKENS = 101
+"""Of each request: one in the first chunk, 100 after it."""
+TTFT = 0.05
+
+
+@dataclass(frozen=True)
+class Trial:
+    """A trial to write: its speed, or why it has none. `point` None is the baseline."""
+
+    point: Point | None
+    tok_s: float | None = None
+    """Decode speed of each stream, on average exactly this."""
+    failure: str | None = None
+    message: str | None = None
+    outcome: str = "ok"
+    checks: list[dict[str, str]] = field(default_factory=list)
+    metrics: dict[str, dict[str, Any]] | None = None
+    """Instead of what the samples give."""
+    launch_s: float | None = 60.0
+    accepted: float = 0.5
+    version: str | None = "0.5.17"
+    role: str | None = None
+    """Default: baseline for no point, else candidate."""
+
+
+def chain(steps: int, **parts: Any) -> Point:
+    """A point of topk 1."""
+    point = {"eagle_topk": 1, "num_draft_tokens": steps + 1, "draft_tp": "target", **parts}
+    return Point(num_steps=steps, **point)
+
+
+def make_run(
+    root: Path,
+    trials: Sequence[Trial],
+    *,
+    sweep: str = SWEEP,
+    settings: dict[str, Any] | None = None,
+    noise: float = 0.002,
+    levels: Sequence[int] = (1,),
+    keep_samples: bool = True,
+) -> Run:
+    """A finished run in `root`/<run id>."""
+    given = {"trials": 6, "prompts": "0123456789abcdef", **(settings or {})}
+    run = Run.create(root, sweep, RunSettings(**given))
+    below: dict[int, list[Window]] = {}
+    with run.locked():
+        for number, trial in enumerate(trials):
+            windows = {}
+            if trial.tok_s is not None:
+                windows = {level: windows_of(trial, level, noise, number) for level in levels}
+            if _role(trial) == "baseline":
+                below = windows
+            metrics = (
+                trial.metrics if trial.metrics is not None else _metrics(trial, windows, below)
+            )
+            samples = None
+            if windows and keep_samples:
+                samples = run.samples_file(number)
+                write_samples(samples, windows)
+            run.append(
+                TrialRecord(
+                    trial=number,
+                    role=_role(trial),
+                    point=trial.point.to_json() if trial.point else None,
+                    outcome=trial.outcome,  # type: ignore[arg-type]
+                    failure=trial.failure,
+                    message=trial.message,
+                    engine=run.sweep().engine.kind,
+                    engine_version=trial.version,
+                    launch_id=number,
+                    launch_s=trial.launch_s,
+                    started=f"2026-11-29T17:{number:02d}:00Z",
+                    measured_s=30.0 if windows else None,
+                    metrics=metrics,
+                    checks=trial.checks,
+                    samples=run.relative(samples) if samples else None,
+                )
+            )
+    return run
+
+
+def _role(trial: Trial) -> Any:
+    return trial.role or ("baseline" if trial.point is None else "candidate")
+
+
+def _metrics(
+    trial: Trial, windows: dict[int, list[Window]], below: dict[int, list[Window]]
+) -> dict[str, dict[str, Any]]:
+    steps, topk = (trial.point.num_steps, trial.point.eagle_topk) if trial.point else (None, None)
+    metrics = {}
+    for level, measured in windows.items():
+        figures = summarise(measured, steps, topk)
+        if trial.point is not None and below:
+            bounds = speedup(below[level], measured, "output_tok_s")
+            assert bounds is not None
+            figures |= {"speedup": bounds.value}
+            figures |= {"speedup_low": bounds.low, "speedup_high": bounds.high}
+        metrics[str(level)] = figures
+    return metrics
+
+
+def windows_of(trial: Trial, level: int, noise: float, seed: int) -> list[Window]:
+    """Three windows of eight prompts whose noise cancels out over the whole."""
+    assert trial.tok_s is not None
+    seconds = (TOKENS - 1) / trial.tok_s
+    windows = []
+    for row in range(3):
+        samples, clock = [], 0.0
+        for column in range(8):
+            wobble = (column % 2 * 2 - 1) * (1 + (column // 2 + seed) % 3) + (row - 1)
+            took = seconds * (1 + noise * wobble)
+            samples.append(_sample(trial, column, clock, took))
+            clock += TTFT + took
+        windows.append(Window(level, clock / level, 0.01, tuple(samples)))
+    return windows
+
+
+def _sample(trial: Trial, column: int, sent: float, took: float) -> RequestSample:
+    spec = None
+    if trial.point is not None and trial.point.num_steps:
+        verifies = 50
+        counts = [verifies]
+        for _ in range(trial.point.num_steps):
+            counts.append(round(counts[-1] * trial.accepted))
+        histogram = tuple(a - b for a, b in zip(counts, [*counts[1:], 0], strict=True))
+        spec = SpecCounts(verifies, sum(counts[1:]), verifies * trial.point.num_steps, histogram)
+    return RequestSample(
+        prompt_id=f"p{column}",
+        kind=("chat", "code")[column % 2],
+        sent=sent,
+        chunk_times=(sent + TTFT, sent + TTFT + took),
+        chunk_tokens=(1, TOKENS - 1),
+        ended=sent + TTFT + took,
+        finish_reason="length",
+        error=None,
+        timed_out=False,
+        prompt_tokens=20,
+        engine_tokens=TOKENS,
+        requested_tokens=TOKENS,
+        spec=spec,
+    )

@@ -1,0 +1,163 @@
+"""Comparisons: like with like, plain verdicts, and a reason wherever there is none."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.report.make_run import SIMULATED, SWEEP, Trial, chain, make_run
+from tuner.errors import NotComparable, UserError
+from tuner.ledger.run import Run
+from tuner.report.compare import Comparison, Row, compare
+
+BEST = 100.0
+
+
+def run_of(root: Path, name: str, baseline: float = 90.0, best: float = BEST, **given: Any) -> Run:
+    trials = [Trial(None, baseline), Trial(chain(1), best - 9), Trial(chain(2), best)]
+    return make_run(root / name, trials, **given)
+
+
+def row(comparison: Comparison, run: str, what: str, level: int = 1) -> Row:
+    return next(r for r in comparison.rows if (r.run, r.what, r.concurrency) == (run, what, level))
+
+
+def test_verdicts_faster_slower_and_no_difference_seen(tmp_path: Path) -> None:
+    runs = [
+        run_of(tmp_path, "a"),
+        run_of(tmp_path, "b", best=110.0),
+        run_of(tmp_path, "c", best=95.0),
+        run_of(tmp_path, "d", best=100.05),
+    ]
+    comparison = compare(runs)
+    found = [row(comparison, letter, "best candidate").verdict for letter in "ABCD"]
+    assert found == ["reference", "faster", "slower", "no difference seen"]
+    assert {row(comparison, x, "no speculation").verdict for x in "BCD"} == {"no difference seen"}
+
+
+def test_ratio_is_that_of_the_throughputs_with_an_interval_around_it(tmp_path: Path) -> None:
+    comparison = compare([run_of(tmp_path, "a"), run_of(tmp_path, "b", best=110.0)])
+    ratio = row(comparison, "B", "best candidate").ratio
+    assert ratio is not None and ratio.low is not None and ratio.high is not None
+    assert ratio.value == pytest.approx((0.05 + 100 / 100) / (0.05 + 100 / 110))
+    assert ratio.low < ratio.value < ratio.high
+
+
+def test_any_run_can_be_the_reference(tmp_path: Path) -> None:
+    runs = [run_of(tmp_path, "a"), run_of(tmp_path, "b", best=110.0)]
+    comparison = compare(runs, reference=1)
+    assert comparison.reference == "B"
+    assert row(comparison, "A", "best candidate").verdict == "slower"
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ("example/target", "example/other", "model.target is example/target in the first run and"),
+        ("draft: example/draft", "draft: example/b", "model.draft"),
+        ("EAGLE3", "STANDALONE", "model.algorithm"),
+        ("tp: 4", "tp: 2", "model.tp is 4 in the first run and 2 here"),
+        ("output_tokens: 100", "output_tokens: 200", "output_tokens"),
+        ("requests: 8", "requests: 8, temperature: 0.7", "temperature"),
+        ("concurrency: [1]", "concurrency: [2]", "no concurrency in common"),
+    ],
+)
+def test_unlike_runs_are_refused_with_the_reason(
+    tmp_path: Path, old: str, new: str, reason: str
+) -> None:
+    """A ratio between different questions looks like an answer."""
+    level = 2 if "concurrency" in old else 1
+    other = run_of(tmp_path, "b", sweep=SWEEP.replace(old, new), levels=(level,))
+    with pytest.raises(NotComparable, match=re.escape(reason)) as caught:
+        compare([run_of(tmp_path, "a"), other])
+    assert caught.value.exit_code == 4
+    assert str(other.path) in str(caught.value)
+
+
+def test_simulated_and_real_never_mix(tmp_path: Path) -> None:
+    with pytest.raises(NotComparable, match="one is measured on hardware, the other simulated"):
+        compare([run_of(tmp_path, "a"), run_of(tmp_path, "b", sweep=SIMULATED)])
+
+
+def test_other_prompts_are_refused(tmp_path: Path) -> None:
+    other = run_of(tmp_path, "b", settings={"prompts": "fedcba9876543210"})
+    with pytest.raises(NotComparable, match="prompts' content"):
+        compare([run_of(tmp_path, "a"), other])
+
+
+def test_other_release_and_machine_are_said_and_not_refused(tmp_path: Path) -> None:
+    """That is what people compare."""
+    trials = [Trial(None, 90.0, version="0.5.18"), Trial(chain(2), 100.0, version="0.5.18")]
+    other = make_run(tmp_path / "b", trials)
+    facts = json.loads(other.machine_file.read_text()) | {"driver": "999.1"}
+    other.machine_file.write_text(json.dumps(facts))
+    comparison = compare([run_of(tmp_path, "a"), other])
+    assert "engine version: A 0.5.17, B 0.5.18" in comparison.differences
+    assert any(line.startswith("driver: ") and "B 999.1" in line for line in comparison.differences)
+    top = comparison.render_text().split("concurrency 1")[0]
+    assert "engine version: A 0.5.17, B 0.5.18" in top
+
+
+def test_without_samples_there_is_a_ratio_and_no_verdict(tmp_path: Path) -> None:
+    """Samples are not always kept with a published run."""
+    comparison = compare([run_of(tmp_path, "a"), run_of(tmp_path, "b", keep_samples=False)])
+    found = row(comparison, "B", "best candidate")
+    assert found.ratio is not None and found.ratio.low is None
+    assert found.verdict == "not comparable: no raw samples, so no interval"
+
+
+def test_run_without_a_baseline_says_so_in_its_row(tmp_path: Path) -> None:
+    broken = make_run(tmp_path / "b", [Trial(None, failure="OOM", outcome="infeasible")])
+    comparison = compare([run_of(tmp_path, "a"), broken, run_of(tmp_path, "c")])
+    found = row(comparison, "B", "no speculation")
+    assert (found.tok_s, found.ratio) == (None, None)
+    assert found.verdict == "not comparable: not measured here"
+    assert row(comparison, "C", "no speculation").verdict == "no difference seen"
+    assert " - " in comparison.render_text()
+
+
+def test_level_that_only_one_run_has_is_left_out(tmp_path: Path) -> None:
+    sweep = SWEEP.replace("concurrency: [1]", "concurrency: [1, 4]")
+    comparison = compare([run_of(tmp_path, "a", sweep=sweep, levels=(1, 4)), run_of(tmp_path, "b")])
+    assert {r.concurrency for r in comparison.rows} == {1}
+
+
+def test_regressions_are_rows_surely_below_the_threshold(tmp_path: Path) -> None:
+    """A gate that fires on noise is switched off."""
+    comparison = compare([run_of(tmp_path, "a"), run_of(tmp_path, "b", best=95.0)])
+    assert [(r.run, r.what) for r in comparison.regressions(0.02)] == [("B", "best candidate")]
+    assert comparison.regressions(0.10) == ()
+
+
+def test_text_and_markdown_show_every_run(tmp_path: Path) -> None:
+    comparison = compare([run_of(tmp_path, "a"), run_of(tmp_path, "b", best=110.0)])
+    text, markdown = comparison.render_text(), comparison.render_markdown()
+    for shown in (text, markdown):
+        assert "2 steps, 3 tokens" in shown
+        assert "ratio to A" in shown
+        assert "faster" in shown
+    assert "| B | 105." in markdown
+    assert "simulated" not in text
+
+
+def test_simulated_comparison_says_so(tmp_path: Path) -> None:
+    runs = [run_of(tmp_path, name, sweep=SIMULATED) for name in "ab"]
+    assert compare(runs).render_text().startswith("simulated runs")
+    assert compare(runs).render_markdown().startswith("# Comparison (simulated)")
+
+
+def test_json_has_the_intervals(tmp_path: Path) -> None:
+    comparison = compare([run_of(tmp_path, "a"), run_of(tmp_path, "b", best=110.0)])
+    data = json.loads(json.dumps(comparison.to_json()))
+    assert data["runs"]["A"]["best"] == "2 steps, 3 tokens"
+    last = data["rows"][-1]
+    assert (last["run"], last["what"], last["verdict"]) == ("B", "best candidate", "faster")
+    assert set(last["ratio"]) == {"value", "low", "high"}
+    assert data["rows"][0]["ratio"] is None
+
+
+def test_one_run_is_no_comparison(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="two runs or more"):
+        compare([run_of(tmp_path, "a")])

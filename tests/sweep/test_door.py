@@ -1,0 +1,198 @@
+"""The door: a mistake in a sweep file costs one sentence, not a night on eight GPUs."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.sweep.conftest import BASE, Load
+from tuner.errors import UserError
+from tuner.sweep.door import load_sweep
+
+
+def refusal(load: Load, text: str) -> str:
+    """The door's sentence, without the folder of the file."""
+    with pytest.raises(UserError) as caught:
+        load(text)
+    folder, _, _ = str(caught.value).partition("s.yaml")
+    return str(caught.value).replace(folder, "")
+
+
+def with_line(line: str, old: str = "space:\n") -> str:
+    """BASE with one line put before the space, as line 4."""
+    return BASE.replace(old, line + "\n" + old)
+
+
+# (the line put in as line 4, what the sentence must say)
+WRONG_LINES = [
+    ("serach: {trials: 3}", ["s.yaml:4: serach: unknown key", "did you mean search?"]),
+    ("search: {trails: 3}", ["s.yaml:4: search.trails: unknown key", "did you mean trials?"]),
+    ("search: {trials: 0}", ["s.yaml:4: search.trials: 0", "1 or more"]),
+    ("search: {trials: many}", ["search.trials: 'many'", "a whole number"]),
+    ("search: {trials: 2.0}", ["search.trials: 2.0", "a whole number"]),
+    ("search: {sampler: tpee}", ["search.sampler: 'tpee'", "tpe, random or grid"]),
+    ("search: {time_budget: 12 hours}", ["search.time_budget", "90s, 30m or 12h"]),
+    ("search: {objective: {over: 8}}", ["search.objective.over", "concurrency 8 is not measured"]),
+    ("name: again", ["s.yaml:4: name: this key is there twice (first at line 1)"]),
+    ("server: {env: {A: off}}", ["s.yaml:4: server.env.A: YAML reads off as a boolean"]),
+    ("server: {env: {A: true}}", ["server.env.A", '"true" in quotes']),
+    ("server: {env: {A: 010}}", ["server.env.A: 010", "in decimal"]),
+    ("server: {env: {A: 1:30}}", ["server.env.A: 1:30", "in decimal"]),
+    ("server: {env: {A: 1.5}}", ["server.env.A: 1.5", "a text"]),
+    ("server: {env: {A-B: x}}", ["server.env.A-B", "[A-Za-z_]"]),
+    ("server: {flags: {port: 1}}", ["server.flags.port: specbench sets this flag"]),
+    ("server: {flags: {--tp: 1}}", ["server.flags.--tp"]),
+    ("server: [1]", ["s.yaml:4: server: a list", "a mapping"]),
+    ("server:", ["s.yaml:4: server: nothing (null)", "a mapping"]),
+    ("workload: {concurrency: []}", ["workload.concurrency", "at least one"]),
+    ("workload: {concurrency: [1, 1]}", ["workload.concurrency", "twice"]),
+    ("workload: {concurrency: [513]}", ["workload.concurrency[0]: 513", "512 or less"]),
+    ("workload: {temperature: .nan}", ["workload.temperature"]),
+    ("workload: {prompts: 'builtin:chats'}", ["s.yaml:4: workload.prompts", "builtin:chats"]),
+    ("workload: {prompts: none.jsonl}", ["s.yaml:4: workload.prompts", "none.jsonl", "No such"]),
+    ("timeouts: {launch: -3}", ["timeouts.launch"]),
+    ("measure: {repeats: yes}", ["measure.repeats: YAML reads yes as a boolean, write true"]),
+    ("? [a, b]\n: 1", ["a key is one word"]),
+    ("search: {trials: 99999999999999999999}", ["search.trials", "too large"]),
+]
+
+
+@pytest.mark.parametrize(("line", "said"), WRONG_LINES, ids=[line for line, _ in WRONG_LINES])
+def test_a_wrong_line_is_named_with_what_would_be_right(
+    load: Load, line: str, said: list[str]
+) -> None:
+    sentence = refusal(load, with_line(line))
+    for part in said:
+        assert part in sentence
+    assert "\n" not in sentence
+
+
+# (text of the space, what the sentence must say)
+WRONG_SPACES = [
+    ("num_steps: {low: 5, high: 1}", ["s.yaml:5: space.num_steps", "low 5 is above high 1"]),
+    ("num_steps: []", ["space.num_steps", "at least one"]),
+    ("num_steps: 3", ["space.num_steps: 3", "{low: 1, high: 8}", "a list"]),
+    ("num_steps: {low: 1}", ["space.num_steps.high: this is required"]),
+    ("num_steps: [0, 1]", ["space.num_steps[0]: 0 is too small, write 1 or more"]),
+    ("num_steps: [2, 2]", ["space.num_steps[1]: 2 is there twice"]),
+    ("num_steps: {low: 1, high: 1000000000}", ["space.num_steps.high", "too large"]),
+    ("eagle_topk: [1]", ["space.num_steps: this is required"]),
+    ("num_steps: [1]\n  eagle_topk: [0]", ["s.yaml:6: space.eagle_topk[0]: 0 is too small"]),
+    ("num_steps: [1]\n  num_draft_tokens: auot", ["s.yaml:6: space.num_draft_tokens", "auto"]),
+    ("num_steps: [1]\n  num_draft_tokens: [1]", ["space.num_draft_tokens[0]: 1 is too small"]),
+    ("num_steps: [1]\n  num_draft_tokens: [3]", ["[0]: 3 is above every tree's bound", "hold 2"]),
+    (
+        "num_steps: [3]\n  eagle_topk: [2]\n  num_draft_tokens: [4, 12]",
+        ["s.yaml:7: space.num_draft_tokens[1]: 12 is above every tree's bound", "hold 11"],
+    ),
+    (
+        "num_steps: [1, 3]\n  eagle_topk: [2]\n  num_draft_tokens: [8]",
+        ["s.yaml:5: space.num_steps[0]: 1 is illegal with every combination"],
+    ),
+    (
+        "num_steps: [1]\n  draft_tp: [3]",
+        ["s.yaml:6: space.draft_tp[0]: 3 does not divide", "1, 2, 4"],
+    ),
+    ("num_steps: [1]\n  draft_tp: [8]", ["space.draft_tp[0]: 8 does not divide model.tp 4"]),
+    ("num_steps: [1]\n  draft_tp: [targt]", ["space.draft_tp[0]: 'targt'", "target"]),
+    ("num_steps: [1]\n  env: {NCCL_PROTO: LL}", ["space.env.NCCL_PROTO: 'LL'", "a list"]),
+    ("num_steps: [1]\n  env: {NCCL_PROTO: [no, LL]}", ["space.env.NCCL_PROTO[0]", "boolean"]),
+    ("num_steps: [1]\n  env: {NCCL_PROTO: []}", ["space.env.NCCL_PROTO", "at least one"]),
+    ("num_steps: [1]\n  flags: {tp-size: [1]}", ["space.flags.tp-size: specbench sets"]),
+    ("num_steps: [70]\n  eagle_topk: [2]", ["space", "no combination is legal"]),
+    (
+        "num_steps: {low: 1, high: 99}\n  env: {"
+        + ", ".join(f"V{i}: [a, b, c, d]" for i in range(9))
+        + "}",
+        ["s.yaml:4: space", "combinations are more than 1,000,000"],
+    ),
+]
+
+
+@pytest.mark.parametrize(("space", "said"), WRONG_SPACES, ids=[s for s, _ in WRONG_SPACES])
+def test_a_wrong_space_is_refused_at_its_line(load: Load, space: str, said: list[str]) -> None:
+    sentence = refusal(load, BASE.replace("num_steps: [1, 2]", space))
+    for part in said:
+        assert part in sentence
+
+
+WRONG_FILES = [
+    ("", "s.yaml:1: a sweep file is a mapping"),
+    ("- a\n", "s.yaml:1: a sweep file is a mapping"),
+    ("a: [1\nb: 2\n", "s.yaml:2: this is not YAML"),
+    ("a: &x [*x]\n", "s.yaml:1: a[0]: aliases nest or multiply"),
+    ("a: &x {b: 1}\nc: !!python/object:os.system {}\n", "s.yaml:1: a: unknown key"),
+    (BASE.replace("name: trial\n", ""), "s.yaml:1: name: this is required"),
+    (BASE.replace("name: trial", "name: ../x"), "s.yaml:1: name: '../x'"),
+    (BASE.replace(", draft: d", ""), "s.yaml:3: model: EAGLE3 needs a draft model"),
+    (
+        BASE.replace("kind: simulated", "kind: endpoint"),
+        "s.yaml:2: engine: kind endpoint needs a url",
+    ),
+    (BASE.replace("EAGLE3", "EAGLE9"), "s.yaml:3: model.algorithm: 'EAGLE9'"),
+    (
+        BASE.replace("draft: d, algorithm: EAGLE3", "algorithm: NGRAM"),
+        "s.yaml:5: space.num_steps: NGRAM",
+    ),
+]
+
+
+@pytest.mark.parametrize(("text", "said"), WRONG_FILES, ids=[said for _, said in WRONG_FILES])
+def test_a_wrong_file_is_one_sentence(load: Load, text: str, said: str) -> None:
+    assert refusal(load, text).startswith(said)
+
+
+def test_bytes_that_are_no_text_are_named_by_line(tmp_path: Path) -> None:
+    path = tmp_path / "s.yaml"
+    path.write_bytes(b"name: a\nengine: \xff\n")
+    with pytest.raises(UserError, match=r"s\.yaml:2: this is not UTF-8"):
+        load_sweep(path)
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"gone\.yaml: No such file"):
+        load_sweep(tmp_path / "gone.yaml")
+
+
+def test_alias_bombs_end_quickly(load: Load) -> None:
+    """A file of a few lines must not eat the memory of the machine that serves."""
+    bomb = "a: &a [x, x, x, x, x, x, x, x, x, x]\n"
+    for name, before in zip("bcdefgh", "abcdefg", strict=True):
+        bomb += f"{name}: &{name} [{', '.join([f'*{before}'] * 10)}]\n"
+    assert "aliases nest or multiply" in refusal(load, bomb)
+
+
+def test_a_dimension_that_the_server_section_also_sets_is_refused(load: Load) -> None:
+    """Which of the two the server would get must not be a guess."""
+    text = with_line("server: {env: {NCCL_PROTO: LL}}") + "  env: {NCCL_PROTO: [unset, LL]}\n"
+    assert "server.env.NCCL_PROTO: this is also a dimension (space.env.NCCL_PROTO)" in refusal(
+        load, text
+    )
+
+
+def test_integers_reach_the_environment_in_decimal(load: Load) -> None:
+    loaded = load(BASE + "  env: {NCCL_P2P_DISABLE: [unset, 1]}\n")
+    assert loaded.space.dimensions["env.NCCL_P2P_DISABLE"] == ("unset", "1")
+
+
+def test_defaults_are_the_documented_ones(load: Load) -> None:
+    sweep = load().sweep
+    assert (sweep.workload.requests, sweep.workload.output_tokens) == (16, 256)
+    assert sweep.workload.ignore_eos is True
+    assert (sweep.measure.warmup_requests, sweep.measure.repeats) == (2, 3)
+    assert (sweep.search.sampler, sweep.search.trials, sweep.search.seed) == ("tpe", 40, 0)
+    assert sweep.search.objective.over == "geomean"
+    assert sweep.timeouts.launch == 1800.0
+
+
+def test_durations_have_units(load: Load) -> None:
+    timeouts = load(with_line("timeouts: {launch: 1.5h, request: 90}")).sweep.timeouts
+    assert (timeouts.launch, timeouts.request) == (5400.0, 90.0)
+
+
+def test_the_engine_can_be_replaced_from_outside(load: Load) -> None:
+    assert load(BASE, engine="sglang").sweep.engine.kind == "sglang"
+
+
+@pytest.mark.parametrize("path", sorted(Path("sweeps").glob("*.yaml")), ids=str)
+def test_every_shipped_sweep_file_loads(path: Path) -> None:
+    assert load_sweep(path).space.points

@@ -1,0 +1,49 @@
+"""Small sweeps on the simulated engine, for the tests that launch real processes."""
+
+from pathlib import Path
+
+from tuner.ledger.record import TrialRecord
+from tuner.sweep.door import LoadedSweep, load_sweep
+
+TINY = """
+name: tiny
+engine: {kind: simulated, preset: quickstart, faults: [FAULTS]}
+model: {target: some/model, draft: some/draft, algorithm: EAGLE3, tp: 4}
+space:
+  num_steps: [STEPS]
+  env: {NCCL_PROTO: [unset, LL]}
+workload: {requests: 3, output_tokens: 24, concurrency: [1]}
+measure: {warmup_requests: 1, repeats: 2}
+search: {SEARCH}
+timeouts: {launch: 30s, request: 3s}
+"""
+
+
+def tiny_sweep(
+    folder: Path, faults: str = "", search: str = "trials: 3", steps: str = "1, 2, 3"
+) -> LoadedSweep:
+    """The tiny sweep with these faults, search section and steps, as a file in `folder`."""
+    path = folder / "tiny.yaml"
+    text = TINY.replace("FAULTS", faults).replace("SEARCH", search).replace("STEPS", steps)
+    path.write_text(text)
+    return load_sweep(path)
+
+
+class Listener:
+    """Collects what a run says."""
+
+    def __init__(self) -> None:
+        self.phases: list = []
+        self.records: list[TrialRecord] = []
+        self.standings: list = []
+        self.notes: list[str] = []
+
+    def phase(self, phase) -> None:
+        self.phases.append(phase)
+
+    def recorded(self, record, standing) -> None:
+        self.records.append(record)
+        self.standings.append(standing)
+
+    def note(self, message) -> None:
+        self.notes.append(message)

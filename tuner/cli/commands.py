@@ -1,0 +1,139 @@
+"""The commands and their arguments. Heavy libraries are imported where a command needs them."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tuner import __version__
+from tuner.cli.arguments import RUN, SWEEP_FILE, Trials
+from tuner.errors import UserError
+
+ENGINES = ("sglang", "simulated", "endpoint")
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
+@click.version_option(__version__, message="specbench %(version)s")
+def specbench() -> None:
+    """Find the speculative-decoding configuration that serves your model fastest on your GPUs.
+
+    \b
+    specbench sweep sweeps/quickstart.yaml    a first look, no GPU needed
+    specbench plan  sweeps/kimi_eagle3.yaml   what a sweep would launch, and for how long
+    """
+
+
+@specbench.command()
+@click.argument("file", type=SWEEP_FILE, required=False)
+@click.option("--out", type=click.Path(path_type=Path), help="DIR/<run id>/ holds the run.")
+@click.option("--engine", type=click.Choice(ENGINES), help="Instead of the file's engine.kind.")
+@click.option("--trials", type=Trials(), help="Candidates to measure; +N more with --resume.")
+@click.option("--resume", type=RUN, help="Go on with this run; nothing is measured twice.")
+@click.option("--dry-run", is_flag=True, help="The same as specbench plan FILE.")
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
+@click.pass_context
+def sweep(context: click.Context, /, file: Path | None, dry_run: bool, **options: Any) -> int:
+    """Launch, measure and search; leave a run folder with the winner.
+
+    Exit code 0 when done, also when nothing beats the baseline; 1 when the engine or every trial
+    failed; 2 for a mistake in the file or the arguments; 130 when interrupted.
+    """
+    if dry_run:
+        if file is None:
+            raise click.UsageError("--dry-run needs a sweep file.")
+        plan_options = {"limit": 20, "as_json": options["as_json"], "engine": options["engine"]}
+        return int(context.invoke(plan, file=file, show_all=False, **plan_options) or 0)
+    from tuner.cli.sweep import SweepOptions, run
+
+    return run(SweepOptions(file=file, **options))
+
+
+@specbench.command()
+@click.argument("file", type=SWEEP_FILE)
+@click.option("--engine", type=click.Choice(ENGINES), help="Instead of the file's engine.kind.")
+@click.option("--all", "show_all", is_flag=True, help="Every point, not the first 20.")
+@click.option("--limit", type=click.IntRange(min=0), default=20, hidden=True)
+@click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
+def plan(file: Path, engine: str | None, show_all: bool, limit: int, as_json: bool) -> None:
+    """Show what a sweep would launch, with the exact commands. Launches nothing."""
+    from tuner.cli.show import show_plan
+    from tuner.plan import earlier_launches, make_plan
+    from tuner.sweep.door import load_sweep
+
+    loaded = load_sweep(file, engine=engine)
+    made = make_plan(loaded, earlier_launches(Path("results") / loaded.sweep.name))
+    cut = None if show_all else limit
+    if as_json:
+        click.echo(json.dumps(made.to_json(cut), indent=2))
+    else:
+        show_plan(made, cut)
+
+
+@specbench.command()
+@click.argument("run", type=RUN)
+def report(run: Path) -> None:
+    """Write the report, the figures and the winner's files of RUN again."""
+    from tuner.ledger.run import Run
+    from tuner.report.run_report import write_report
+
+    click.echo(write_report(Run.open(run)))
+
+
+@specbench.command("compare-report")
+@click.argument("runs", type=RUN, nargs=-1, required=True)
+@click.option("--markdown", is_flag=True, help="Markdown instead of text.")
+@click.option("--json", "as_json", is_flag=True, help="JSON instead of text.")
+def compare_report(runs: tuple[Path, ...], markdown: bool, as_json: bool) -> None:
+    """Hold runs against each other: baselines and best candidates, with ratios to the first.
+
+    Exit code 4 when the runs are not comparable: another model, workload or kind of engine.
+    """
+    if len(runs) < 2:
+        raise UserError("compare-report needs two runs or more, as results/NAME/RUN-ID")
+    from tuner.ledger.run import Run
+    from tuner.report.compare import compare
+
+    comparison = compare([Run.open(run) for run in runs])
+    if as_json:
+        click.echo(json.dumps(comparison.to_json(), indent=2))
+    elif markdown:
+        click.echo(comparison.render_markdown())
+    else:
+        click.echo(comparison.render_text())
+
+
+@specbench.command()
+@click.argument("run", type=RUN)
+@click.option("--host", default="127.0.0.1", show_default=True)
+@click.option("--port", default=8080, show_default=True, type=click.IntRange(1, 65535))
+def dashboard(run: Path, host: str, port: int) -> None:
+    """Open optuna-dashboard over RUN, also while it goes on."""
+    from tuner.ledger.run import Run
+    from tuner.search.dashboard import serve
+    from tuner.search.stored import sqlite_url
+
+    opened = Run.open(run)
+    url = opened.sweep().search.storage or sqlite_url(opened.study_file)
+    click.echo(f"optuna-dashboard of {opened.id} at http://{host}:{port}/ (Ctrl-C ends it)")
+    serve(url, host, port)
+
+
+@specbench.command(
+    context_settings={"ignore_unknown_options": True, "help_option_names": []},
+    add_help_option=False,
+)
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def simulate(arguments: tuple[str, ...]) -> int:
+    """Serve as SGLang would, from a performance model; takes SGLang's flags and its own."""
+    from tuner.engine.simulated.__main__ import main
+
+    return main(list(arguments))
+
+
+@specbench.command()
+def schema() -> None:
+    """Print the JSON Schema of sweep files, for editors."""
+    from tuner.sweep.schema import json_schema
+
+    click.echo(json.dumps(json_schema(), indent=2))

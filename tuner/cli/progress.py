@@ -1,0 +1,105 @@
+"""Progress that can be trusted: a live line in a terminal, plain lines anywhere else."""
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from rich.console import Console
+from rich.status import Status
+
+from tuner.campaign import Standing
+from tuner.ledger.record import TrialRecord
+from tuner.ledger.run import Run
+from tuner.sweep.door import LoadedSweep
+from tuner.sweep.point import Point
+from tuner.trial import Phase
+
+
+@contextmanager
+def watch(loaded: LoadedSweep, run: Run, *, to_stderr: bool) -> Iterator["Watch"]:
+    """Show a run's progress while the block runs."""
+    console = Console(stderr=to_stderr, highlight=False, soft_wrap=True, markup=False)
+    simulated = " (simulated engine)" if loaded.sweep.engine.kind == "simulated" else ""
+    console.print(f"{loaded.sweep.name}{simulated}: {run.path}")
+    status = Status("starting", console=console) if console.is_terminal else None
+    watch = Watch(console, status, loaded)
+    if status is None:
+        yield watch
+        return
+    with status:
+        yield watch
+
+
+@dataclass
+class Watch:
+    """Listens to a run; see `campaign.Progress`."""
+
+    console: Console
+    status: Status | None
+    loaded: LoadedSweep
+    began: float = field(default_factory=time.monotonic)
+    standing: Standing | None = None
+    measured: int = 0
+    """Trials that ended in this call: what the time left is reckoned from."""
+
+    def phase(self, phase: Phase) -> None:
+        """The live line; without a terminal only a trial's beginning is a line of its own."""
+        doing: str = phase.doing
+        if doing == "measuring" and phase.window is not None:
+            doing = f"measuring {phase.window}/{phase.windows}"
+        level = "" if phase.concurrency is None else f" at concurrency {phase.concurrency}"
+        text = f"trial {phase.trial}, {name_of(phase.point)}: {doing}{level}{self._so_far()}"
+        if self.status is not None:
+            self.status.update(text)
+        elif phase.doing == "launching":
+            self.console.print(text)
+
+    def recorded(self, record: TrialRecord, standing: Standing) -> None:
+        """One line for each trial that ended."""
+        self.standing = standing
+        self.measured += 1
+        count = "" if record.role == "baseline" else f" [{standing.done}/{standing.wanted}]"
+        self.console.print(f"trial {record.trial}{count}, {name_of(record.at)}: {outcome(record)}")
+
+    def note(self, message: str) -> None:
+        """A sentence of its own."""
+        self.console.print(f"note: {message}")
+
+    def _so_far(self) -> str:
+        if self.standing is None:
+            return ""
+        parts = []
+        if self.standing.best_value is not None:
+            parts.append(f"best {self.standing.best_value:.3f}x")
+        left = self.standing.wanted - self.standing.done
+        if self.measured and left > 0:
+            each = (time.monotonic() - self.began) / self.measured
+            parts.append(f"about {spell_time(each * left)} left")
+        return f" ({', '.join(parts)})" if parts else ""
+
+
+def name_of(point: Point | None) -> str:
+    """A point's label; the server without a point is the baseline."""
+    return "baseline" if point is None else point.label()
+
+
+def outcome(record: TrialRecord) -> str:
+    """`94.1 tok/s, 1.05x`, level by level, or why there is no number."""
+    if record.outcome != "ok":
+        return f"{record.outcome}, {record.failure}: {record.message}"
+    shown = []
+    for level, figures in record.metrics.items():
+        at = f"c{level} " if len(record.metrics) > 1 else ""
+        ratio = figures.get("speedup")
+        shown.append(
+            f"{at}{figures['output_tok_s']:.1f} tok/s" + (f", {ratio:.3f}x" if ratio else "")
+        )
+    return "; ".join(shown)
+
+
+def spell_time(seconds: float) -> str:
+    """`45 s`, `12 min`, `3.4 h`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -1,0 +1,95 @@
+"""What commands print: plans and results, as text for people."""
+
+from pathlib import Path
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from tuner.ledger.record import TrialRecord
+from tuner.ledger.run import Run
+from tuner.plan import Plan, shell_line
+from tuner.result import Result, objective_of
+from tuner.sweep.model import Sweep
+
+TOP = 10
+"""Candidates that the result table shows."""
+
+
+def show_plan(plan: Plan, limit: int | None) -> None:
+    """Print a plan; `limit` cuts the list of points, None shows all."""
+    sweep, space = plan.loaded.sweep, plan.loaded.space
+    click.echo(f"{sweep.name}: {len(space.points):,} points, engine {sweep.engine.kind}")
+    for word, reasons in (("dropped", space.dropped), ("collapsed", space.collapsed)):
+        for reason, count in reasons.items():
+            click.echo(f"  {count:,} {word}: {reason}")
+    estimate = plan.estimate
+    click.echo(f"  {estimate.launches:,} launches, about {estimate.hours:.1f} h ({estimate.basis})")
+    if sweep.engine.kind == "endpoint":
+        click.echo("  nothing is launched: the server that runs is measured as it is")
+        return
+    click.echo(f"\nbaseline: no speculation\n  {shell_line(plan.baseline)}")
+    for number, (point, command) in enumerate(plan.commands[:limit], start=1):
+        click.echo(f"\n{number}. {point.label()}\n  {shell_line(command)}")
+    left = len(plan.commands) - len(plan.commands[:limit])
+    if left:
+        click.echo(f"\n... and {left:,} more, --all shows them")
+
+
+def show_result(result: Result, sweep: Sweep, report: Path) -> None:
+    """Print what a run found: the best candidates beside the baseline, the answer, the report."""
+    records = _ranked(result, sweep)
+    console = Console(highlight=False, markup=False, soft_wrap=False)
+    simulated = " (simulated)" if sweep.engine.kind == "simulated" else ""
+    for level in sweep.workload.concurrency:
+        title = f"{sweep.name}{simulated}, concurrency {level}"
+        console.print(_table(title, records, str(level)))
+    click.echo(f"{_answer(result)}{simulated}")
+    click.echo(f"report: {report}")
+    if result.best is not None:
+        click.echo(f"launch it: {report.parent / 'best.sh'}")
+
+
+def _ranked(result: Result, sweep: Sweep) -> list[TrialRecord]:
+    spec = sweep.search.objective
+    measured = [
+        (value, record)
+        for record in Run.open(result.run).ledger().candidates
+        if (value := objective_of(record, spec)) is not None
+    ]
+    ranked = [record for _, record in sorted(measured, key=lambda pair: -pair[0])]
+    return [*([result.baseline] if result.baseline else []), *ranked[:TOP]]
+
+
+def _table(title: str, records: list[TrialRecord], level: str) -> Table:
+    caption = "AL: accept length; first: accept rate at position 1; TTFT, TPOT: p50 in ms"
+    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
+    table.add_column("configuration", overflow="fold", min_width=24)
+    for name in ("tok/s", "speed-up", "AL", "first", "TTFT", "TPOT"):
+        table.add_column(name, justify="right")
+    for record in records:
+        figures = record.metrics.get(level, {})
+        table.add_row(
+            record.at.label() if record.at else "no speculation (baseline)",
+            _number(figures.get("output_tok_s"), 1),
+            "1" if record.role == "baseline" else _number(figures.get("speedup"), 3),
+            _number(figures.get("accept_length"), 2),
+            _number(figures.get("accept_rate_first"), 2),
+            _number(figures.get("ttft_ms_p50"), 1),
+            _number(figures.get("tpot_ms_p50"), 2),
+        )
+    return table
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _answer(result: Result) -> str:
+    if result.best is None or result.best.at is None:
+        return result.verdict
+    shown = []
+    for level, ratio in result.speedup.items():
+        spread = "" if ratio.low is None else f" ({ratio.low:.3f} to {ratio.high:.3f})"
+        shown.append(f"{ratio.value:.3f}x{spread} at concurrency {level}")
+    return f"best: {result.best.at.label()}\nspeed-up over the baseline: {'; '.join(shown)}"

@@ -1,0 +1,119 @@
+"""The seam between the harness and whatever serves the model.
+
+An Engine turns a ServerConfig into a running Server or raises EngineFailure. The simulated and the
+real engine pass the same contract tests (tests/engine/test_contract.py); to add one, implement
+these two protocols and run that suite over it.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Protocol
+
+from tuner.measure.samples import Request
+from tuner.sweep.model import UNSET, ModelSpec, ServerFlag, Sweep
+from tuner.sweep.point import Point
+from tuner.sweep.workload import Prompt
+
+
+@dataclass(frozen=True)
+class ServerConfig:
+    """What one server is started with, before any engine's spelling."""
+
+    model: ModelSpec
+    point: Point | None
+    """None: no speculation."""
+    flags: Mapping[str, ServerFlag]
+    """Server flags and the point's, by name without dashes; False and UNSET are already gone."""
+    env: Mapping[str, str]
+    """Variables to set: the server's and the point's."""
+    unset: frozenset[str]
+    """Variables to remove from the inherited environment."""
+
+
+def server_config(sweep: Sweep, point: Point | None) -> ServerConfig:
+    """The server of `point`, or of the baseline for None.
+
+    Every variable that is a dimension of the space is removed from the environment where the
+    point leaves it unset; the baseline has every dimension at its default.
+    """
+    if point is None:
+        flags, env = dict(sweep.baseline.flags), dict(sweep.baseline.env)
+    else:
+        flags, env = dict(point.flags), dict(point.env)
+    merged_env = {**sweep.server.env, **env}
+    return ServerConfig(
+        model=sweep.model,
+        point=point,
+        flags={
+            k: v
+            for k, v in {**sweep.server.flags, **flags}.items()
+            if v is not False and v != UNSET
+        },
+        env={k: v for k, v in merged_env.items() if v != UNSET},
+        unset=frozenset(
+            {name for name in sweep.space.env if name not in merged_env}
+            | {k for k, v in merged_env.items() if v == UNSET}
+        ),
+    )
+
+
+@dataclass(frozen=True)
+class Command:
+    """A launch as a person would type it: the words, and what changes in the environment."""
+
+    argv: tuple[str, ...]
+    env: Mapping[str, str]
+    unset: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Tokenised:
+    """Prompts ready to be sent, in the order given, and what is doubtful about them."""
+
+    requests: tuple[Request, ...]
+    doubt: str | None = None
+
+
+class Server(Protocol):
+    """A server that answered. Use it as a context manager, or call `stop` whatever happens."""
+
+    url: str
+    engine_version: str
+    """`0.5.17`; the simulated engine says the release that it plays."""
+    launch_s: float
+    """Seconds from start to the first generated token; the simulated engine's are model time."""
+    info: Mapping[str, Any]
+    """The answer of /server_info when the server became ready."""
+
+    def flush_cache(self) -> None:
+        """Empty the prefix cache. Raises EngineFailure(CLIENT) if the server refuses."""
+
+    def check_alive(self) -> None:
+        """Raises EngineFailure with the cause of death if the server has ended."""
+
+    def stop(self) -> None:
+        """End every process of the launch and wait for ports and GPU memory; safe to repeat."""
+
+
+class Engine(Protocol):
+    """Starts servers. Its constructor takes what is fixed for the whole run."""
+
+    name: str
+    """`sglang`, `simulated` or `endpoint`: what ledgers record."""
+
+    def refuse(self, sweep: Sweep) -> None:
+        """Raises UserError where this engine cannot run the sweep; starts no server."""
+
+    def command(self, config: ServerConfig) -> Command:
+        """The launch command, for plans and best.sh; starts nothing. PORT stands for the port."""
+
+    def launch(self, config: ServerConfig, log: Path, launch_id: int) -> Server:
+        """Start a server and return when it has generated a token.
+
+        `log` gets the server's output. Raises EngineFailure, with no process left behind.
+        KeyboardInterrupt passes through, also with no process left behind.
+        """
+
+    def tokenise(self, prompts: Sequence[Prompt]) -> Tokenised:
+        """Prompts rendered with the model's chat template and tokenised, where that is possible."""

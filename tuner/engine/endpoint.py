@@ -1,0 +1,95 @@
+"""A server that somebody else started and that stays when we are done."""
+
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tuner.engine.base import Command, ServerConfig, Tokenised
+from tuner.engine.http import ServerApi
+from tuner.engine.sglang.flags import speculation_of
+from tuner.engine.sglang.tokenise import Tokeniser, default_python
+from tuner.errors import EngineFailure, Failure, UserError
+from tuner.sweep.model import EngineSpec, ModelSpec, ServerSpec, Sweep, TimeoutSpec
+from tuner.sweep.point import Point
+from tuner.sweep.workload import Prompt
+
+
+class EndpointServer:
+    """A running server, attached to. See `engine.base.Server`; `stop` leaves it running."""
+
+    def __init__(self, api: ServerApi) -> None:
+        """Raises EngineFailure where it does not answer as SGLang does, or with no token."""
+        began = time.monotonic()
+        self._api = api
+        self.url = api.url
+        self.info: Mapping[str, Any] = api.server_info()
+        api.generate_one_token(self.info)
+        self.engine_version = str(self.info.get("version", "unknown"))
+        self.launch_s = time.monotonic() - began
+
+    def flush_cache(self) -> None:
+        """Empty the prefix cache. Raises EngineFailure."""
+        self._api.flush_cache()
+
+    def check_alive(self) -> None:
+        """Raises EngineFailure(CLIENT) if nothing answers any more."""
+        self._api.server_info()
+
+    def stop(self) -> None:
+        """Let go of the server, which goes on running."""
+        self._api.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
+
+
+class EndpointEngine:
+    """Attaches to `engine.url`. See `engine.base.Engine`."""
+
+    name = "endpoint"
+
+    def __init__(
+        self,
+        spec: EngineSpec,
+        timeouts: TimeoutSpec,
+        model: ModelSpec,
+        server: ServerSpec | None = None,
+    ) -> None:
+        if spec.url is None:
+            raise UserError("kind endpoint needs a url, such as url: http://127.0.0.1:30000")
+        self._url = spec.url
+        self._timeouts = timeouts
+        self._tokeniser = Tokeniser(default_python(spec.python), model, server or ServerSpec())
+
+    def refuse(self, sweep: Sweep) -> None:
+        """Nothing to refuse before the server has been asked."""
+
+    def command(self, config: ServerConfig) -> Command:  # noqa: ARG002
+        """No words: this engine starts nothing."""
+        return Command((), {}, frozenset())
+
+    def launch(self, config: ServerConfig, log: Path, launch_id: int) -> EndpointServer:  # noqa: ARG002
+        """Attach to the server, whatever it was started with; `point_of` says with what."""
+        api = ServerApi(self._url, self._timeouts.request)
+        if not api.is_healthy():
+            raise EngineFailure(Failure.CLIENT, f"no healthy server at {api.url}/health")
+        return EndpointServer(api)
+
+    def tokenise(self, prompts: Sequence[Prompt]) -> Tokenised:
+        """Prompts as ids where `engine.python` can load model.target's tokenizer, else as text."""
+        return self._tokeniser(prompts)
+
+    @staticmethod
+    def point_of(info: Mapping[str, Any]) -> Point | None:
+        """The speculation that the server runs with, from its `info`; None: none."""
+        return speculation_of(info)

@@ -1,0 +1,130 @@
+"""The few requests to a server that are not load: is it up, who is it, can it generate."""
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+import requests
+
+from tuner.errors import EngineFailure, Failure
+
+HEALTH_LIMIT_S = 20.0
+"""SGLang's /health generates a token, takes a second or more and gives up after 20."""
+CONTROL_LIMIT_S = 60.0
+FLUSH_RETRY_S = 10.0
+_PROBE_TEXT = "Hello"
+_PROBE_IDS = [1, 2, 3, 4]
+"""Ids that every vocabulary has."""
+
+
+class ServerApi:
+    """One server's control requests. All failures are EngineFailure.
+
+    `request_limit_s` is the sweep's time limit for a generating request.
+    """
+
+    def __init__(self, url: str, request_limit_s: float) -> None:
+        self.url = url.rstrip("/")
+        self._request_limit_s = request_limit_s
+        self._session = requests.Session()
+        self._session.trust_env = False  # a proxy has no business between us and the loopback
+
+    def is_healthy(self, limit_s: float = HEALTH_LIMIT_S) -> bool:
+        """True where /health answers 200; False where it says otherwise or nothing answers."""
+        try:
+            answer = self._session.get(f"{self.url}/health", timeout=max(limit_s, 0.1))
+        except requests.RequestException:
+            return False
+        return answer.status_code == 200
+
+    def server_info(self) -> dict[str, Any]:
+        """The server's arguments, version and internal state.
+
+        Raises WRONG_SERVER where the server has no such page, CLIENT where the page is no JSON.
+        """
+        for page in ("/server_info", "/get_server_info"):  # the second is the older name
+            answer = self._send("GET", page, limit_s=CONTROL_LIMIT_S)
+            if answer.status_code != 404:
+                return _json(answer, page)
+        raise EngineFailure(
+            Failure.WRONG_SERVER, f"what answers at {self.url} has no /server_info: not SGLang"
+        )
+
+    def generate_one_token(self, info: Mapping[str, Any]) -> None:
+        """Return when the server has really generated a token. `info` is its server_info.
+
+        Raises HANG where none came in the request's time limit, CLIENT for any other answer.
+        """
+        prompt: dict[str, Any] = {"text": _PROBE_TEXT}
+        if info.get("skip_tokenizer_init"):
+            prompt = {"input_ids": _PROBE_IDS}
+        body = {
+            **prompt,
+            "sampling_params": {"max_new_tokens": 1, "temperature": 0, "ignore_eos": True},
+        }
+        answer = _json(self._send("POST", "/generate", body, self._request_limit_s), "/generate")
+        meta = answer.get("meta_info")
+        count = meta.get("completion_tokens") if isinstance(meta, dict) else None
+        if not isinstance(count, int) or count < 1:
+            raise EngineFailure(Failure.CLIENT, f"/generate brought no token: {_short(answer)}")
+
+    def flush_cache(self) -> None:
+        """Empty the prefix cache. A server says 400 while requests end: tried again for a while."""
+        deadline = time.monotonic() + FLUSH_RETRY_S
+        while True:
+            answer = self._send("POST", "/flush_cache", limit_s=CONTROL_LIMIT_S)
+            if answer.status_code == 200:
+                return
+            if answer.status_code != 400 or time.monotonic() > deadline:
+                raise EngineFailure(
+                    Failure.CLIENT,
+                    f"/flush_cache answered {answer.status_code}: {_short(answer.text)}",
+                )
+            time.sleep(0.1)
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._session.close()
+
+    def _send(
+        self,
+        method: str,
+        page: str,
+        body: Mapping[str, Any] | None = None,
+        limit_s: float = CONTROL_LIMIT_S,
+    ) -> requests.Response:
+        try:
+            return self._session.request(method, f"{self.url}{page}", json=body, timeout=limit_s)
+        except requests.Timeout as error:
+            label = Failure.HANG if page == "/generate" else Failure.CLIENT
+            raise EngineFailure(label, f"{page} gave no answer in {limit_s:g} s") from error
+        except requests.RequestException as error:
+            raise EngineFailure(Failure.CLIENT, f"{page} failed: {_reason(error)}") from error
+
+
+def _json(answer: requests.Response, page: str) -> dict[str, Any]:
+    if answer.status_code != 200:
+        raise EngineFailure(
+            Failure.CLIENT, f"{page} answered {answer.status_code}: {_short(answer.text)}"
+        )
+    try:
+        data = answer.json()
+    except ValueError as error:
+        raise EngineFailure(
+            Failure.CLIENT, f"{page} answered what is not JSON: {_short(answer.text)}"
+        ) from error
+    if not isinstance(data, dict):
+        raise EngineFailure(Failure.CLIENT, f"{page} answered no object: {_short(answer.text)}")
+    return data
+
+
+def _reason(error: BaseException) -> str:
+    """The innermost cause, without urllib3's wrapping."""
+    while error.__context__ is not None:
+        error = error.__context__
+    return _short(str(error) or type(error).__name__)
+
+
+def _short(what: object) -> str:
+    text = " ".join(str(what).split())
+    return text if len(text) <= 200 else f"{text[:197]}..."

@@ -1,0 +1,189 @@
+"""Launching a server as a child process, up to its first token, and ending it again.
+
+Shared by the real and the simulated engine, which differ in the program that they start.
+"""
+
+import sys
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from tuner.engine import gpu, ports
+from tuner.engine.base import ServerConfig
+from tuner.engine.http import HEALTH_LIMIT_S, ServerApi
+from tuner.engine.process import ProcessTree, child_environment
+from tuner.engine.sglang import flags
+from tuner.engine.sglang.deaths import cause_of_death, has_port_conflict, is_dying, log_tail
+from tuner.errors import EngineFailure, Failure, UserError
+from tuner.sweep.model import TimeoutSpec
+
+PORT_WAIT_S = 5.0
+GPU_WAIT_S = 20.0
+DEATH_WAIT_S = 2.0
+"""How long a server whose connection broke is given to end, so that its death is told instead."""
+LOG_READ_BYTES = 2 * 2**20
+_FIRST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 0.5
+
+
+@dataclass(frozen=True)
+class Launch:
+    """One launch's particulars."""
+
+    program: tuple[str, ...]
+    """Prefix, interpreter and module: the words before SGLang's flags."""
+    config: ServerConfig
+    log: Path
+    timeouts: TimeoutSpec
+
+
+class LaunchedServer:
+    """A server that runs as our child. `start` makes one; see `engine.base.Server`."""
+
+    def __init__(self, launch: Launch) -> None:
+        nonce = f"specbench-{uuid.uuid4().hex[:16]}"
+        config = launch.config
+        port = ports.free_port()
+        nccl_port = ports.free_port(but_not=(port,)) if config.model.tp > 1 else None
+        self._launch = launch
+        self._ports = tuple(p for p in (port, nccl_port) if p is not None)
+        self._identity = flags.identity(config, nonce, port)
+        env = flags.environment(config)
+        # Left in the caller's shell, it would move the draft of a point that leaves it in place.
+        unset = config.unset | {flags.DRAFT_TP_VARIABLE}
+        self._environment = child_environment(env, unset, nonce)
+        words = [*flags.server_words(config, port, nccl_port), *self._identity.words]
+        self._argv = (*launch.program, *words)
+        self._tree = ProcessTree(self._argv, self._environment, launch.log)
+        self._memory_before = gpu.used_memory(self._environment)
+        self._stopped = False
+        self._api = ServerApi(f"http://{flags.HOST}:{port}", launch.timeouts.request)
+        self.url = self._api.url
+        self.info: Mapping[str, Any] = {}
+        self.engine_version = "unknown"
+        self.launch_s = 0.0
+
+    @classmethod
+    def start(cls, launch: Launch) -> Self:
+        """Start a server and return when it has generated a token.
+
+        Raises EngineFailure, or UserError where the program cannot be run; whatever is raised,
+        also KeyboardInterrupt, no process is left.
+        """
+        server = cls(launch)
+        try:
+            server._start()
+        except BaseException:
+            server.stop()
+            raise
+        return server
+
+    def _start(self) -> None:
+        began = time.monotonic()
+        try:
+            self._tree.start()
+        except OSError as error:
+            raise UserError(
+                f"cannot run {self._argv[0]}: {error.strerror}; check engine.command and "
+                "engine.python"
+            ) from error
+        self._wait_until_healthy(began + self._launch.timeouts.launch)
+        try:
+            self.info = self._api.server_info()
+            if difference := self._identity.mismatch(self.info):
+                raise EngineFailure(
+                    Failure.WRONG_SERVER,
+                    f"another server answers at {self.url}: its {difference}",
+                )
+            self._api.generate_one_token(self.info)
+        except EngineFailure as failure:
+            raise self._explained(failure) from failure
+        self.launch_s = time.monotonic() - began
+        self.engine_version = str(self.info.get("version", "unknown"))
+        self._tree.observe()
+
+    def _wait_until_healthy(self, deadline: float) -> None:
+        pause = _FIRST_PAUSE_S
+        while True:
+            self.check_alive()
+            if has_port_conflict(self._log_text()):
+                raise self._failure(*cause_of_death(None, self._log_text()))
+            left = deadline - time.monotonic()
+            if self._api.is_healthy(min(HEALTH_LIMIT_S, left)):
+                return
+            if time.monotonic() > deadline:
+                raise self._failure(
+                    Failure.LAUNCH_TIMEOUT,
+                    f"not ready after {self._launch.timeouts.launch:g} s, "
+                    f"last line: {log_tail(self._log_text(), 1)[:200] or 'an empty log'}",
+                )
+            self._tree.observe()
+            time.sleep(pause)
+            pause = min(pause * 1.3, _LONGEST_PAUSE_S)
+
+    def flush_cache(self) -> None:
+        """Empty the prefix cache. Raises EngineFailure."""
+        try:
+            self._api.flush_cache()
+        except EngineFailure as failure:
+            raise self._explained(failure) from failure
+
+    def check_alive(self) -> None:
+        """Raises EngineFailure with the cause of death if the server has ended or is about to."""
+        status = self._tree.exit_status()
+        if status is None and is_dying(self._log_text()):
+            status = self._tree.wait(DEATH_WAIT_S)
+        elif status is None:
+            self._tree.observe()
+            return
+        raise self._failure(*cause_of_death(status, self._log_text()))
+
+    def _explained(self, failure: EngineFailure) -> EngineFailure:
+        """The cause of death where the server died of what the client saw, else `failure`."""
+        broke = failure.label is Failure.CLIENT
+        status = self._tree.wait(DEATH_WAIT_S if broke else 0.0)
+        if status is not None and failure.label is not Failure.WRONG_SERVER:
+            return self._failure(*cause_of_death(status, self._log_text()))
+        return self._failure(failure.label, failure.message)
+
+    def _failure(self, label: Failure, message: str) -> EngineFailure:
+        return EngineFailure(label, message, log_tail(self._log_text()))
+
+    def _log_text(self) -> str:
+        try:
+            with self._launch.log.open("rb") as file:
+                size = file.seek(0, 2)
+                file.seek(max(0, size - LOG_READ_BYTES))
+                return file.read().decode("utf-8", errors="replace")
+        except FileNotFoundError:
+            return ""
+
+    def stop(self) -> None:
+        """End every process, then wait until ports and GPU memory are back; safe to repeat.
+
+        The waiting is bounded, and left out where Ctrl-C is on its way out: nothing follows that
+        could want the memory.
+        """
+        if self._stopped:
+            return
+        self._api.close()
+        self._tree.stop()
+        self._stopped = True
+        if isinstance(sys.exception(), KeyboardInterrupt):
+            return
+        ports.wait_until_free(self._ports, PORT_WAIT_S)
+        gpu.wait_until_back(self._memory_before, self._environment, GPU_WAIT_S)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()

@@ -1,0 +1,20 @@
+"""From a sweep's `engine` section to the engine."""
+
+from tuner.engine.base import Engine
+from tuner.sweep.model import Sweep
+
+
+def make_engine(sweep: Sweep) -> Engine:
+    """The engine that the sweep names; starts nothing. Raises UserError for what it refuses."""
+    spec, timeouts, model = sweep.engine, sweep.timeouts, sweep.model
+    if spec.kind == "simulated":
+        from tuner.engine.simulated.engine import SimulatedEngine
+
+        return SimulatedEngine(spec, timeouts, model)
+    if spec.kind == "endpoint":
+        from tuner.engine.endpoint import EndpointEngine
+
+        return EndpointEngine(spec, timeouts, model, sweep.server)
+    from tuner.engine.sglang.engine import SglangEngine
+
+    return SglangEngine(spec, timeouts, model, sweep.server)

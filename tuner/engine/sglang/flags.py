@@ -1,0 +1,126 @@
+"""The only place that spells SGLang's flags.
+
+Everything here holds for SGLang 0.5.8 to 0.5.23. Names that changed in between are the sweep
+file's business: it writes them under `server.flags` for the release at hand.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from tuner.engine.base import Command, ServerConfig
+from tuner.sweep.model import ServerFlag
+from tuner.sweep.point import FlagValue, Point
+
+LAUNCHER = ("-m", "sglang.launch_server")
+HOST = "127.0.0.1"
+PORT = "PORT"
+"""Stands for the port in commands that are shown."""
+DRAFT_TP_VARIABLE = "SPECBENCH_DRAFT_TP"
+"""SGLang has no flag for the draft's tensor-parallel size; a plug-in reads this variable."""
+
+
+@dataclass(frozen=True)
+class Identity:
+    """How a server is told from any other that might answer on its port."""
+
+    words: tuple[str, ...]
+    """What is added to the command line."""
+    expected: Mapping[str, Any] = field(default_factory=dict)
+    """What /server_info must then say."""
+
+    def mismatch(self, info: Mapping[str, Any]) -> str | None:
+        """The first thing in which `info` is not this server, None where there is none."""
+        for name, value in self.expected.items():
+            if info.get(name) != value:
+                return f"{name} is {info.get(name)!r}, not {value!r}"
+        return None
+
+
+def identity(config: ServerConfig, nonce: str, port: int) -> Identity:
+    """A name made up for this launch; where the user's flags set the name, other signs."""
+    if "served-model-name" not in config.flags:
+        return Identity(("--served-model-name", nonce), {"served_model_name": nonce})
+    expected: dict[str, Any] = {"port": port, "model_path": config.model.target}
+    seed = config.flags.get("random-seed")
+    if isinstance(seed, int):
+        expected["random_seed"] = seed
+    return Identity((), expected)
+
+
+def shown_command(program: Sequence[str], config: ServerConfig) -> Command:
+    """The launch as a person would type it, with PORT for the port."""
+    argv = (*program, *server_words(config, PORT))
+    return Command(argv, environment(config), config.unset)
+
+
+def environment(config: ServerConfig) -> dict[str, str]:
+    """The variables to set."""
+    placement = config.point.draft_tp if config.point is not None else None
+    if placement in (None, "target"):
+        return dict(config.env)
+    return {**config.env, DRAFT_TP_VARIABLE: str(placement)}
+
+
+def server_words(config: ServerConfig, port: int | str, nccl_port: int | None = None) -> list[str]:
+    """The words after the program. SGLang chooses the NCCL port itself where none is given."""
+    words = ["--model-path", config.model.target, "--host", HOST, "--port", str(port)]
+    words += ["--tp", str(config.model.tp)]
+    if nccl_port is not None:
+        words += ["--nccl-port", str(nccl_port)]
+    if config.point is not None:
+        words += _speculative_words(config, config.point)
+    for name, value in config.flags.items():
+        words += _flag_words(name, value)
+    return words
+
+
+def _speculative_words(config: ServerConfig, point: Point) -> list[str]:
+    values = {
+        "speculative-algorithm": config.model.algorithm,
+        "speculative-draft-model-path": config.model.draft,
+        "speculative-num-steps": point.num_steps,
+        "speculative-eagle-topk": point.eagle_topk,
+        "speculative-num-draft-tokens": point.num_draft_tokens,
+    }
+    return [
+        word
+        for name, value in values.items()
+        if value is not None
+        for word in (f"--{name}", str(value))
+    ]
+
+
+def _flag_words(name: str, value: ServerFlag) -> list[str]:
+    if value is True:
+        return [f"--{name}"]
+    if isinstance(value, list):
+        return [f"--{name}", *map(_spell, value)]
+    text = _spell(value)
+    # argparse takes a word that begins with a dash for a flag, except negative numbers.
+    if text.startswith("-") and isinstance(value, str):
+        return [f"--{name}={text}"]
+    return [f"--{name}", text]
+
+
+def _spell(value: FlagValue) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def speculation_of(info: Mapping[str, Any]) -> Point | None:
+    """The point that a running server plays, from its server_info; None: no speculation.
+
+    Variables and flags are not in server_info in a form that could be compared; they stay empty.
+    """
+    algorithm = info.get("speculative_algorithm")
+    if not algorithm:
+        return None
+    tokens = info.get("speculative_num_draft_tokens")
+    if algorithm == "NGRAM":
+        return Point(num_draft_tokens=tokens)
+    return Point(
+        num_steps=info.get("speculative_num_steps"),
+        eagle_topk=info.get("speculative_eagle_topk"),
+        num_draft_tokens=tokens,
+        draft_tp="target",
+    )

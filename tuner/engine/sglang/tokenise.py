@@ -1,0 +1,174 @@
+"""Prompts to input ids, once per model and set of prompts.
+
+The work is done by tokenise_child.py under the server's interpreter, and kept under
+${XDG_CACHE_HOME:-~/.cache}/specbench/tokens/.
+"""
+
+import hashlib
+import json
+import os
+import random
+import subprocess
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.engine.base import Tokenised
+from tuner.measure.samples import Request
+from tuner.sweep.model import ModelSpec, ServerSpec
+from tuner.sweep.workload import Prompt
+
+CHILD = Path(__file__).with_name("tokenise_child.py")
+CHILD_LIMIT_S = 600.0
+"""A tokenizer may have to be downloaded."""
+_CACHE_FORMAT = 1
+_TOKENIZER_FILES = ("*token*", "*.jinja", "vocab*", "merges.txt", "*.model")
+_SMALL_VOCABULARY = 256
+_SHORT_CONTEXT = 2048
+
+
+@dataclass(frozen=True)
+class Tokeniser:
+    """What decides how a model's prompts become ids."""
+
+    python: str
+    model: ModelSpec
+    server: ServerSpec
+
+    def __call__(self, prompts: Sequence[Prompt]) -> Tokenised:
+        """Requests in the order of `prompts`; text where there is no tokenizer."""
+        answer = self._cached(prompts)
+        if "error" not in answer:
+            why = answer["no_template"]
+            return Tokenised(
+                tuple(
+                    Request(prompt.id, prompt.kind, input_ids=tuple(ids))
+                    for prompt, ids in zip(prompts, answer["input_ids"], strict=True)
+                ),
+                f"prompts are raw text: {why}" if why else None,
+            )
+        if self.server.flags.get("skip-tokenizer-init"):
+            return self._random(prompts)
+        return as_text(prompts, f"prompts are raw text: no tokenizer ({answer['error']})")
+
+    @property
+    def _tokenizer(self) -> str:
+        return str(self.server.flags.get("tokenizer-path") or self.model.target)
+
+    def _order(self, prompts: Sequence[Prompt]) -> dict[str, Any]:
+        return {
+            "tokenizer": self._tokenizer,
+            "trust_remote_code": self.server.flags.get("trust-remote-code") is True,
+            "conversations": [prompt.messages for prompt in prompts],
+        }
+
+    def _cached(self, prompts: Sequence[Prompt]) -> dict[str, Any]:
+        order = self._order(prompts)
+        folder = Path(self._tokenizer)
+        if folder.is_dir() and not _file_times(folder):
+            return {"error": f"no tokenizer files in {folder}"}
+        state = [_CACHE_FORMAT, order, _file_times(folder)]
+        key = hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
+        path = _cache_folder() / f"{key[:32]}.json"
+        try:
+            kept = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            kept = None
+        if _is_answer(kept, len(prompts)):
+            answer: dict[str, Any] = kept
+            return answer
+        answer = self._ask_child(order)
+        if not _is_answer(answer, len(prompts)):
+            return {"error": answer.get("error", "tokenise_child answered nonsense")}
+        _keep(path, answer)
+        return answer
+
+    def _ask_child(self, order: dict[str, Any]) -> dict[str, Any]:
+        environment = {**os.environ, **self.server.env}
+        try:
+            done = subprocess.run(
+                [self.python, str(CHILD)],
+                input=json.dumps(order),
+                capture_output=True,
+                text=True,
+                timeout=CHILD_LIMIT_S,
+                env=environment,
+                check=False,
+            )
+            answer = json.loads(done.stdout.strip().rsplit("\n", 1)[-1])
+        except OSError as error:
+            return {"error": f"cannot run {self.python}: {error.strerror}"}
+        except subprocess.TimeoutExpired:
+            return {"error": f"not loaded after {CHILD_LIMIT_S:g} s"}
+        except ValueError:
+            last = done.stderr.strip().rsplit("\n", 1)[-1]
+            return {"error": f"exit status {done.returncode}: {last[:200]}"}
+        return answer if isinstance(answer, dict) else {}
+
+    def _random(self, prompts: Sequence[Prompt]) -> Tokenised:
+        """Ids for a server that takes nothing else: as many as the text has, by rule of thumb."""
+        vocabulary, context = _sizes(Path(self.model.target))
+        requests = []
+        for prompt in prompts:
+            draw = random.Random(f"{prompt.id} {prompt.text}")
+            count = min(max(len(prompt.text) // 4, 4), context // 4)
+            ids = tuple(draw.randrange(vocabulary) for _ in range(count))
+            requests.append(Request(prompt.id, prompt.kind, input_ids=ids))
+        return Tokenised(tuple(requests), "random-token prompts: acceptance means nothing")
+
+
+def as_text(prompts: Sequence[Prompt], doubt: str | None) -> Tokenised:
+    """Prompts as texts, for a server that tokenises them itself."""
+    requests = tuple(Request(prompt.id, prompt.kind, text=prompt.text) for prompt in prompts)
+    return Tokenised(requests, doubt)
+
+
+def default_python(python: str | None) -> str:
+    """`engine.python`, or the interpreter that runs specbench."""
+    return python if python is not None else sys.executable
+
+
+def _is_answer(answer: Any, count: int) -> bool:
+    return (
+        isinstance(answer, dict)
+        and "no_template" in answer
+        and isinstance(answer.get("input_ids"), list)
+        and len(answer["input_ids"]) == count
+    )
+
+
+def _keep(path: Path, answer: dict[str, Any]) -> None:
+    """Best effort: a cache that cannot be written costs time, not the run."""
+    part = path.with_suffix(f".{os.getpid()}.part")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        part.write_text(json.dumps(answer), encoding="utf-8")
+        part.replace(path)
+    except OSError:
+        part.unlink(missing_ok=True)
+
+
+def _cache_folder() -> Path:
+    base = os.environ.get("XDG_CACHE_HOME")
+    return (Path(base) if base else Path.home() / ".cache") / "specbench" / "tokens"
+
+
+def _file_times(folder: Path) -> list[list[Any]]:
+    if not folder.is_dir():
+        return []
+    files = {file for pattern in _TOKENIZER_FILES for file in folder.glob(pattern)}
+    return [[file.name, file.stat().st_mtime_ns] for file in sorted(files)]
+
+
+def _sizes(folder: Path) -> tuple[int, int]:
+    """Vocabulary and context length by config.json, cautious guesses without one."""
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        inner = config.get("text_config", config)
+        vocabulary = int(inner["vocab_size"])
+        context = int(inner.get("max_position_embeddings", _SHORT_CONTEXT))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return _SMALL_VOCABULARY, _SHORT_CONTEXT
+    return max(vocabulary, 1), max(context, 16)

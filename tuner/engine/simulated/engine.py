@@ -1,0 +1,94 @@
+"""The simulated engine: a real server process that plays SGLang from a performance model.
+
+The launch, the flags and the way it is ended are the real engine's; only the program differs.
+"""
+
+import json
+import sys
+from collections.abc import Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from tuner.engine.base import Command, ServerConfig, Tokenised
+from tuner.engine.launched import Launch, LaunchedServer
+from tuner.engine.sglang import flags
+from tuner.engine.sglang.tokenise import as_text
+from tuner.errors import UserError
+from tuner.sweep.model import EngineSpec, FaultSpec, ModelSpec, Sweep, TimeoutSpec
+from tuner.sweep.workload import Prompt
+
+DEFAULT_PRESET = "quickstart"
+
+
+def presets() -> list[str]:
+    """The names of the machines and models that can be played."""
+    folder = resources.files("tuner.engine.simulated") / "presets"
+    if not folder.is_dir():
+        return []
+    files = (Path(entry.name) for entry in folder.iterdir())
+    return sorted(file.stem for file in files if file.suffix == ".yaml")
+
+
+class SimulatedEngine:
+    """Launches `python -m tuner.engine.simulated`. See `engine.base.Engine`."""
+
+    name = "simulated"
+
+    def __init__(self, spec: EngineSpec, timeouts: TimeoutSpec, model: ModelSpec) -> None:  # noqa: ARG002
+        preset = spec.preset if spec.preset is not None else DEFAULT_PRESET
+        if preset not in presets():
+            raise UserError(
+                f"there is no preset '{preset}', engine.preset is one of {', '.join(presets())}"
+            )
+        self._timeouts = timeouts
+        self._faults = spec.faults
+        self._program = (
+            *spec.command,
+            *(sys.executable, "-m", "tuner.engine.simulated"),
+            *("--preset", preset),
+            *("--startup-scale", str(spec.startup_scale)),
+            *_override_words(spec.overrides),
+        )
+
+    def refuse(self, sweep: Sweep) -> None:
+        """Every sweep can be played."""
+
+    def command(self, config: ServerConfig) -> Command:
+        """The launch command, without faults, and with PORT for the port; starts nothing."""
+        return flags.shown_command(self._program, config)
+
+    def launch(self, config: ServerConfig, log: Path, launch_id: int) -> LaunchedServer:
+        """Start a server, with the faults of this launch; its `launch_s` is model time."""
+        faults = [
+            word
+            for fault in self._faults
+            if fault.launches is None or launch_id in fault.launches
+            for word in ("--fault", _spell_fault(fault))
+        ]
+        program = (*self._program, *faults)
+        server = LaunchedServer.start(Launch(program, config, log, self._timeouts))
+        server.launch_s = _modelled_launch(server)
+        return server
+
+    def tokenise(self, prompts: Sequence[Prompt]) -> Tokenised:
+        """Prompts as text: acceptance comes from the prompt's kind, not from its tokens."""
+        return as_text(prompts, None)
+
+
+def _override_words(overrides: dict[str, Any]) -> list[str]:
+    return [
+        word
+        for name, value in overrides.items()
+        for word in ("--override", f"{name}={json.dumps(value)}")
+    ]
+
+
+def _spell_fault(fault: FaultSpec) -> str:
+    return fault.kind if fault.value is None else f"{fault.kind}={fault.value:g}"
+
+
+def _modelled_launch(server: LaunchedServer) -> float:
+    played = server.info.get("simulated")
+    modelled = played.get("launch_s") if isinstance(played, dict) else None
+    return float(modelled) if isinstance(modelled, int | float) else server.launch_s

@@ -1,0 +1,119 @@
+"""Faults on demand: what they are called, and the deaths that leave SGLang's words behind."""
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from tuner.engine.simulated.log import log
+
+FAULTS: Mapping[str, str] = {
+    "bad-args": "refuses its arguments as argparse does, exit status 2",
+    "die-loading": "a scheduler raises while weights are loaded; ends by SIGKILL",
+    "hang-loading": "stops while weights are loaded and stays",
+    "oom-load": "no memory is left for the KV cache; ends by SIGKILL",
+    "oom-capture": "CUDA out of memory during graph capture; ends by SIGKILL",
+    "capture-failed": "an illegal draft tree at graph capture; ends by SIGKILL",
+    "slow-start": "value: real seconds added to the start",
+    "port-taken": "reports its port as taken after loading, and stays without one",
+    "wrong-server": "answers as a server of another model",
+    "orphan-child": "leaves a process in its own session that ignores SIGTERM",
+    "hang-after": "value: tokens generated before it stops and stays",
+    "die-after": "value: tokens generated before it ends by SIGKILL",
+    "garbage-json": "answers of /generate are no JSON; value: good requests before that",
+    "truncated-json": "answers of /generate are cut off; value: good requests before that",
+    "no-tokens": "answers of /generate hold no token; value: good requests before that",
+    "short-stream": "streams end early, without a finish reason; value: good requests before that",
+}
+NEEDS_VALUE = frozenset({"slow-start", "hang-after", "die-after"})
+
+
+@dataclass(frozen=True)
+class Faults:
+    """The faults of one server, each with its value or None."""
+
+    by_name: Mapping[str, float | None] = field(default_factory=dict)
+
+    @classmethod
+    def parse(cls, words: list[str]) -> "Faults":
+        """`kind` or `kind=value`. Raises ValueError with a sentence for anything else."""
+        by_name: dict[str, float | None] = {}
+        for word in words:
+            name, equals, text = word.partition("=")
+            if name not in FAULTS:
+                raise ValueError(f"there is no fault '{name}', there are {', '.join(FAULTS)}")
+            if name in NEEDS_VALUE and not equals:
+                raise ValueError(f"fault {name} needs a number, write {name}=10")
+            try:
+                by_name[name] = float(text) if equals else None
+            except ValueError as error:
+                raise ValueError(f"fault {name} takes a number, '{text}' is none") from error
+        return cls(by_name)
+
+    def has(self, name: str) -> bool:
+        return name in self.by_name
+
+    def value(self, name: str) -> float | None:
+        """The fault's number, None where the fault is not set."""
+        return self.by_name.get(name)
+
+    def answer_fault(self, served: int) -> str | None:
+        """What is wrong with the answer to a request that comes after `served` others."""
+        for name in ("garbage-json", "truncated-json", "no-tokens", "short-stream"):
+            if name in self.by_name and served >= (self.by_name[name] or 0):
+                return name
+        return None
+
+
+_TRACEBACK = """Scheduler hit an exception: Traceback (most recent call last):
+  File "site-packages/sglang/srt/managers/scheduler.py", line 4931, in run_scheduler_process
+    scheduler = Scheduler(
+                ^^^^^^^^^^
+  File "site-packages/sglang/srt/managers/scheduler.py", line 498, in __init__
+    self.init_model_worker()
+{error}
+"""
+
+
+def die_in_scheduler(error: str, ranks: int) -> NoReturn:
+    """End as SGLang does when a scheduler raises: its traceback, then SIGKILL for the whole tree.
+
+    `error` is the traceback's last line or lines.
+    """
+    for rank in range(min(ranks, 2)):
+        log(_TRACEBACK.format(error=error), rank)
+    log("Received sigquit from a child process. It usually means the child failed.")
+    kill_self()
+
+
+def kill_self() -> NoReturn:
+    """SIGKILL to this process, with the line that SGLang writes before."""
+    pid = os.getpid()
+    log(f"kill_process_tree called: parent_pid={pid}, include_parent=True, pid={pid}")
+    os.kill(pid, signal.SIGKILL)
+    raise AssertionError("SIGKILL returned")
+
+
+ORPHAN_LIFE_S = 300
+_ORPHAN = (
+    "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); "
+    f"time.sleep({ORPHAN_LIFE_S})"
+)
+
+
+def start_orphan() -> None:
+    """A child in its own session, with this environment, that ignores SIGTERM.
+
+    It ends by itself after five minutes, so that a harness which loses it leaves no mess for ever.
+    """
+    child = subprocess.Popen(
+        [sys.executable, "-c", _ORPHAN],
+        start_new_session=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    log(f"started a child in its own session, pid={child.pid}")

@@ -1,0 +1,63 @@
+"""Reading trials.jsonl."""
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.errors import UserError
+from tuner.ledger.record import TrialRecord, read_record
+
+
+@dataclass(frozen=True)
+class Ledger:
+    """What trials.jsonl says. `note` tells of a last line that was cut off, None without one."""
+
+    records: tuple[TrialRecord, ...]
+    note: str | None = None
+
+    @property
+    def baseline(self) -> TrialRecord | None:
+        """The last baseline that was measured."""
+        found = [each for each in self.records if each.role == "baseline" and each.outcome == "ok"]
+        return found[-1] if found else None
+
+    @property
+    def candidates(self) -> tuple[TrialRecord, ...]:
+        """Candidates in the order in which they were measured."""
+        return tuple(each for each in self.records if each.role == "candidate")
+
+    @property
+    def next_trial(self) -> int:
+        """The number of the next trial."""
+        return max((each.trial for each in self.records), default=-1) + 1
+
+    @property
+    def next_launch(self) -> int:
+        """The number of the next launch, and so how many there were."""
+        return max((each.launch_id for each in self.records), default=-1) + 1
+
+
+def parse_ledger(data: bytes, path: Path) -> Ledger:
+    """The content of trials.jsonl; `path` is for messages. Raises UserError with FILE:LINE."""
+    *lines, rest = data.split(b"\n")
+    records: list[TrialRecord] = []
+    for number, line in enumerate(lines, start=1):
+        where = f"{path}:{number}"
+        try:
+            found = json.loads(line)
+        except ValueError as error:
+            raise UserError("this line is not JSON, restore it or remove it", where) from error
+        if not isinstance(found, dict):
+            raise UserError("this line is no JSON object, restore it or remove it", where)
+        record = read_record(found, where)
+        if records and record.trial <= records[-1].trial:
+            message = f"trial {record.trial} comes after {records[-1].trial}, restore the file"
+            raise UserError(message, where)
+        records.append(record)
+    note = None
+    if rest:
+        note = (
+            f"{path}:{len(lines) + 1}: the last line is not complete ({len(rest)} bytes, from a "
+            "run that ended while writing it); that trial is not counted"
+        )
+    return Ledger(tuple(records), note)

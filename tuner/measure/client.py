@@ -1,0 +1,196 @@
+"""The load client: a closed loop of streaming /generate requests, from 1 to 512 at a time."""
+
+import asyncio
+import json
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+
+from tuner.measure.samples import Request, RequestSample, Window
+from tuner.measure.stream import BadStreamError, TokenStream
+
+_ERROR_BODY_CHARS = 300
+
+
+@dataclass(frozen=True)
+class Load:
+    """How a window's requests are sent."""
+
+    concurrency: int
+    """Requests held open at a time; each worker sends its next one when the last has ended."""
+    output_tokens: int
+    temperature: float = 0.0
+    ignore_eos: bool = True
+    """Every request has `output_tokens` tokens; a shorter answer counts as cut short."""
+    request_timeout_s: float = 300.0
+    """Seconds without a new token after which a request is given up."""
+
+
+def run_window(url: str, requests: Sequence[Request], load: Load) -> Window:
+    """Send `requests` to the server at `url` and return what came back, in the order given.
+
+    Failed requests are samples too. After one that timed out, or `concurrency + 2` failures in a
+    row, nothing more is sent and `Window.stopped` says why: a dead server costs one timeout.
+    KeyboardInterrupt passes through. Not callable from inside a running event loop.
+    """
+    return asyncio.run(_Window(url, requests, load).run())
+
+
+class _RefusedError(Exception):
+    """The server answered with an HTTP status other than 200."""
+
+
+class _Window:
+    """A window while it runs. Workers share the iterator of what is to be sent."""
+
+    def __init__(self, url: str, requests: Sequence[Request], load: Load) -> None:
+        self._url = url.rstrip("/") + "/generate"
+        self._load = load
+        # Bodies are made beforehand, so that encoding a long prompt is no part of its TTFT.
+        self._count = len(requests)
+        self._to_send: Iterator[tuple[int, Request, bytes]] = iter(
+            [(index, request, _body(request, load)) for index, request in enumerate(requests)]
+        )
+        self._samples: dict[int, RequestSample] = {}
+        self._failures_in_a_row = 0
+        self._stop: str | None = None
+        self._began: float | None = None
+
+    async def run(self) -> Window:
+        cpu_began = time.thread_time()
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=None)
+        connector = aiohttp.TCPConnector(limit=0)
+        async with (
+            aiohttp.ClientSession(connector=connector, timeout=timeout) as session,
+            asyncio.TaskGroup() as workers,
+        ):
+            for _ in range(min(self._load.concurrency, self._count)):
+                workers.create_task(self._worker(session))
+        samples = tuple(self._samples[index] for index in sorted(self._samples))
+        return Window(
+            concurrency=self._load.concurrency,
+            wall_s=round(max((sample.ended for sample in samples), default=0.0), 6),
+            client_cpu_s=time.thread_time() - cpu_began,
+            samples=samples,
+            stopped=self._stop if len(samples) < self._count else None,
+        )
+
+    async def _worker(self, session: aiohttp.ClientSession) -> None:
+        for index, request, body in self._to_send:
+            sample = await self._send(session, request, body)
+            self._samples[index] = sample
+            self._judge(sample)
+            if self._stop is not None:
+                return
+
+    def _judge(self, sample: RequestSample) -> None:
+        """Decide whether it is any use to go on."""
+        if sample.error is None:
+            self._failures_in_a_row = 0
+            return
+        self._failures_in_a_row += 1
+        if self._stop is not None:
+            return
+        if sample.timed_out:
+            self._stop = f"a request timed out: {sample.error}"
+        elif self._failures_in_a_row >= self._load.concurrency + 2:
+            self._stop = f"{self._failures_in_a_row} requests in a row failed: {sample.error}"
+
+    async def _send(
+        self, session: aiohttp.ClientSession, request: Request, body: bytes
+    ) -> RequestSample:
+        stream, error, timed_out = TokenStream(), None, False
+        sent = time.perf_counter()
+        began = self._began = sent if self._began is None else self._began
+        try:
+            await self._read(session, body, stream)
+            error = _what_is_missing(stream, self._load)
+        except TimeoutError:
+            error, timed_out = _no_token(stream, self._load), True
+        except BadStreamError as failure:
+            error = f"{failure} (after {stream.tokens} tokens)"
+        except _RefusedError as failure:
+            error = str(failure)
+        except (aiohttp.ClientError, OSError) as failure:
+            error = f"the connection failed after {stream.tokens} tokens: {_cause(failure)}"
+        return RequestSample(
+            prompt_id=request.prompt_id,
+            kind=request.kind,
+            sent=round(sent - began, 6),
+            chunk_times=tuple(round(at - began, 6) for at in stream.chunk_times),
+            chunk_tokens=tuple(stream.chunk_tokens),
+            ended=round(time.perf_counter() - began, 6),
+            finish_reason=stream.finish_reason,
+            error=error,
+            timed_out=timed_out,
+            prompt_tokens=stream.prompt_tokens,
+            engine_tokens=stream.engine_tokens,
+            requested_tokens=self._load.output_tokens,
+            spec=stream.spec,
+            engine_figures=stream.engine_figures,
+        )
+
+    async def _read(self, session: aiohttp.ClientSession, body: bytes, stream: TokenStream) -> None:
+        """Read one answer to its end. TimeoutError: no new token for the time allowed."""
+        clock, patience = asyncio.get_running_loop().time, self._load.request_timeout_s
+        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        async with (
+            asyncio.timeout(patience) as limit,
+            session.post(self._url, data=body, headers=headers) as response,
+        ):
+            if response.status != 200:
+                words = (await response.text(errors="replace")).split()
+                text = " ".join(words)[:_ERROR_BODY_CHARS]
+                raise _RefusedError(f"the server answered HTTP {response.status}: {text}")
+            async for data in response.content.iter_any():
+                if stream.feed(data, time.perf_counter()):
+                    limit.reschedule(clock() + patience)
+            stream.finish(time.perf_counter())
+
+
+def _body(request: Request, load: Load) -> bytes:
+    prompt: dict[str, Any] = (
+        {"input_ids": request.input_ids}
+        if request.input_ids is not None
+        else {"text": request.text}
+    )
+    sampling = {
+        "max_new_tokens": load.output_tokens,
+        "temperature": load.temperature,
+        "ignore_eos": load.ignore_eos,
+    }
+    return json.dumps({**prompt, "sampling_params": sampling, "stream": True}).encode()
+
+
+def _cause(failure: Exception) -> str:
+    if isinstance(failure, aiohttp.ClientPayloadError):
+        return "the server closed it in the middle of the answer"
+    if isinstance(failure, aiohttp.ClientConnectorError):
+        return f"cannot connect ({failure.os_error})"
+    return str(failure) or type(failure).__name__
+
+
+def _what_is_missing(stream: TokenStream, load: Load) -> str | None:
+    """Why an answer that was read to its end is not a complete one; None where it is."""
+    got = f"{stream.tokens} of {load.output_tokens} tokens"
+    reason = stream.finish_reason
+    if stream.abort_message is not None:
+        return f"the server aborted the request after {got}: {stream.abort_message}"
+    if reason is None:
+        return f"the stream ended after {got} without a finish reason"
+    # Without ignore_eos a short answer is fine, except where the server says that it ran out of
+    # length before the length asked for.
+    must_be_full = load.ignore_eos or reason == "length" or stream.tokens == 0
+    if must_be_full and stream.tokens < load.output_tokens:
+        return f"the answer was cut short at {got} (finish reason {reason})"
+    return None
+
+
+def _no_token(stream: TokenStream, load: Load) -> str:
+    return (
+        f"no new token came for {load.request_timeout_s:g} s "
+        f"after {stream.tokens} of {load.output_tokens} tokens"
+    )

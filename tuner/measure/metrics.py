@@ -1,0 +1,196 @@
+"""Raw samples in, the figures of one concurrency level out.
+
+Counts are summed before they are divided; no figure is a mean of ratios. What was not measured is
+None. Latencies, decode speed and cycle time are those of complete requests; tokens and throughput
+count whatever arrived.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tuner.measure.samples import RequestSample, Window
+from tuner.measure.statistics import complete, decode_time, decode_tok_s, throughput_interval
+
+PERCENTILES = (50, 90, 99)
+
+
+def summarise(
+    windows: Sequence[Window], num_steps: int | None, eagle_topk: int | None
+) -> dict[str, Any]:
+    """The metrics of a ledger line for one concurrency level.
+
+    `num_steps` and `eagle_topk` are the point's, None without speculation. Times are in ms, rates
+    in tokens per second; `decode_tok_s` leaves out all tokens of a request's first chunk, which
+    is one token where the engine sends the prefill's token by itself.
+    """
+    samples = [sample for window in windows for sample in window.samples]
+    whole = complete(windows)
+    wall = sum(window.wall_s for window in windows)
+    throughput = throughput_interval(windows)
+    return {
+        "output_tok_s": throughput and throughput.value,
+        "output_tok_s_low": throughput and throughput.low,
+        "output_tok_s_high": throughput and throughput.high,
+        "decode_tok_s": decode_tok_s(whole),
+        **_acceptance(samples, num_steps, eagle_topk),
+        "cycle_ms": _cycle_ms(whole, num_steps),
+        **_latencies(whole),
+        "prompt_tokens": _sum_known(sample.prompt_tokens for sample in samples),
+        "completion_tokens": sum(sample.tokens for sample in samples),
+        "requests": len(samples),
+        "failed_requests": len(samples) - len(whole),
+        "wall_s": wall,
+        "client_cpu_share": sum(w.client_cpu_s for w in windows) / wall if wall > 0 else None,
+        "engine_accept_length": _engine_figure(samples, "spec_accept_length"),
+        "engine_accept_rate": _engine_figure(samples, "spec_accept_rate"),
+        "by_kind": by_kind(windows),
+    }
+
+
+def by_kind(windows: Sequence[Window]) -> dict[str, dict[str, Any]]:
+    """For each kind of prompt: its requests, decode speed and how well it is drafted for."""
+    kinds: dict[str, list[RequestSample]] = {}
+    for window in windows:
+        for sample in window.samples:
+            kinds.setdefault(sample.kind, []).append(sample)
+    return {
+        kind: {
+            "requests": len(samples),
+            "decode_tok_s": decode_tok_s([s for s in samples if s.error is None]),
+            "accept_length": accept_length(samples),
+            "accept_rate_first": _first(_rates_by_position(samples, None)),
+        }
+        for kind, samples in sorted(kinds.items())
+    }
+
+
+def accept_length(samples: Sequence[RequestSample]) -> float | None:
+    """Tokens per verify, bonus included: 1 + correct drafts / verifies, from the counts."""
+    verifies, correct = _verifies(samples), _correct(samples)
+    return 1 + correct / verifies if verifies else None
+
+
+def _acceptance(
+    samples: Sequence[RequestSample], num_steps: int | None, eagle_topk: int | None
+) -> dict[str, Any]:
+    verifies, rates = _verifies(samples), _rates_by_position(samples, num_steps)
+    chain = bool(verifies) and bool(num_steps) and eagle_topk == 1
+    return {
+        "accept_length": accept_length(samples),
+        "accept_rate": _correct(samples) / (verifies * (num_steps or 0)) if chain else None,
+        "accept_rate_first": _first(rates),
+        "accept_rate_by_position": rates,
+    }
+
+
+def _verifies(samples: Iterable[RequestSample]) -> int:
+    return sum(sample.spec.verify_ct for sample in samples if sample.spec)
+
+
+def _correct(samples: Iterable[RequestSample]) -> int:
+    return sum(sample.spec.correct_drafts for sample in samples if sample.spec)
+
+
+def _rates_by_position(
+    samples: Sequence[RequestSample], num_steps: int | None
+) -> list[float] | None:
+    """P(accepted >= j) for j = 1..num_steps, or up to what was ever accepted without num_steps.
+
+    None where one of the requests that speculated does not show its verifies one by one: a part
+    of them would be a biased part.
+    """
+    counts: list[int] = []
+    for sample in samples:
+        if sample.spec is None or sample.spec.verify_ct == 0:
+            continue
+        histogram = sample.spec.histogram or _histogram_from_chunks(sample)
+        if histogram is None:
+            return None
+        counts += [0] * (len(histogram) - len(counts))
+        for accepted, times in enumerate(histogram):
+            counts[accepted] += times
+    if not sum(counts):
+        return None
+    last = num_steps if num_steps is not None else len(counts) - 1
+    return [sum(counts[position:]) / sum(counts) for position in range(1, last + 1)]
+
+
+def _histogram_from_chunks(sample: RequestSample) -> tuple[int, ...] | None:
+    """Verifies by accepted drafts, for releases that do not report it (0.5.8).
+
+    Works where each chunk after the first token's is one verify. The last one may have been cut
+    at the length asked for; what it accepted follows from the sum.
+    """
+    spec = sample.spec
+    if spec is None or len(sample.chunk_tokens) - 1 != spec.verify_ct or spec.verify_ct == 0:
+        return None
+    accepted = [tokens - 1 for tokens in sample.chunk_tokens[1:-1]]
+    accepted.append(spec.correct_drafts - sum(accepted))
+    if sample.chunk_tokens[0] != 1 or accepted[-1] < sample.chunk_tokens[-1] - 1:
+        return None
+    return tuple(accepted.count(k) for k in range(max(accepted) + 1))
+
+
+def _first(rates: list[float] | None) -> float | None:
+    return rates[0] if rates else None
+
+
+def _cycle_ms(whole: Sequence[RequestSample], num_steps: int | None) -> float | None:
+    """Mean time of a draft-verify cycle; of a token without speculation.
+
+    A first chunk of more than one token holds verifies from before the clock starts; they are
+    taken off in proportion to its tokens.
+    """
+    speculating = [sample for sample in whole if sample.spec and sample.spec.verify_ct]
+    if num_steps is not None and not speculating:
+        return None
+    seconds = cycles = 0.0
+    for sample in speculating or whole:
+        tokens, time = decode_time(sample)
+        if tokens == 0:
+            continue
+        seconds += time
+        if sample.spec and speculating:
+            cycles += sample.spec.verify_ct * tokens / (sample.tokens - 1)
+        else:
+            cycles += tokens
+    return seconds / cycles * 1000 if cycles and seconds > 0 else None
+
+
+def _latencies(whole: Sequence[RequestSample]) -> dict[str, float | None]:
+    """TTFT, TPOT, ITL and end to end. ITL: a chunk's gap, shared evenly by its tokens."""
+    decodes = [decode_time(sample) for sample in whole]
+    gaps = [np.diff(np.array(sample.chunk_times)) for sample in whole]
+    tokens = [np.array(sample.chunk_tokens[1:], dtype=int) for sample in whole]
+    per_token = [np.repeat(gap / count, count) for gap, count in zip(gaps, tokens, strict=True)]
+    figures: dict[str, list[float] | np.ndarray[Any, np.dtype[np.float64]]] = {
+        "ttft": [s.chunk_times[0] - s.sent for s in whole if s.chunk_times],
+        "tpot": [time / count for count, time in decodes if count],
+        "itl": np.concatenate([np.zeros(0), *per_token]),
+        "e2e": [sample.ended - sample.sent for sample in whole],
+    }
+    metrics: dict[str, float | None] = {}
+    for name, values in figures.items():
+        known = len(values) > 0
+        ranks = np.percentile(values, PERCENTILES) * 1000 if known else [None] * len(PERCENTILES)
+        for percent, value in zip(PERCENTILES, ranks, strict=True):
+            metrics[f"{name}_ms_p{percent}"] = None if value is None else float(value)
+    return metrics
+
+
+def _engine_figure(samples: Sequence[RequestSample], name: str) -> float | None:
+    """The engine's own ratio, weighted by verifies, which its counts are divided by."""
+    pairs = [
+        (sample.spec.verify_ct, float(sample.engine_figures[name]))
+        for sample in samples
+        if sample.spec and isinstance(sample.engine_figures.get(name), int | float)
+    ]
+    verifies = sum(weight for weight, _ in pairs)
+    return sum(weight * value for weight, value in pairs) / verifies if verifies else None
+
+
+def _sum_known(counts: Iterable[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None

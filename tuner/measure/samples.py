@@ -1,0 +1,77 @@
+"""What the load client brings home: raw times and counts, from which every number is computed."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Request:
+    """One prompt as it is sent. Exactly one of `text` and `input_ids` is set."""
+
+    prompt_id: str
+    kind: str
+    """chat, code, math, summarise, or what the user's own file says."""
+    text: str | None = None
+    input_ids: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class SpecCounts:
+    """The engine's counts of one request's speculation.
+
+    `correct_drafts` are accepted draft tokens without the bonus token, `verify_ct` the target's
+    verify passes. `histogram[k]` is the number of verifies that accepted k drafts, None where the
+    release does not report it.
+    """
+
+    verify_ct: int
+    correct_drafts: int
+    proposed_drafts: int | None = None
+    histogram: tuple[int, ...] | None = None
+
+
+@dataclass(frozen=True)
+class RequestSample:
+    """One request as the client saw it. Times are seconds since the window began."""
+
+    prompt_id: str
+    kind: str
+    sent: float
+    chunk_times: tuple[float, ...]
+    """Arrival of each chunk that brought tokens."""
+    chunk_tokens: tuple[int, ...]
+    """Tokens that each of those chunks brought; a chunk can hold several."""
+    ended: float
+    """When the stream ended or broke."""
+    finish_reason: str | None
+    """`length`, `stop`, `abort`; None where the stream ended without one."""
+    error: str | None
+    """Why the request failed or was cut short; None for a complete one."""
+    timed_out: bool
+    prompt_tokens: int | None
+    engine_tokens: int | None
+    """Completion tokens by the engine's count."""
+    requested_tokens: int
+    spec: SpecCounts | None
+    engine_figures: Mapping[str, Any] = field(default_factory=dict)
+    """The engine's own speculative figures (`spec_accept_length`, ...), as it spelled them."""
+
+    @property
+    def tokens(self) -> int:
+        """Completion tokens by the client's count."""
+        return sum(self.chunk_tokens)
+
+
+@dataclass(frozen=True)
+class Window:
+    """One measured stretch of load at one concurrency."""
+
+    concurrency: int
+    wall_s: float
+    """From the first request's sending to the last stream's end."""
+    client_cpu_s: float
+    """CPU seconds that the client itself spent in it."""
+    samples: tuple[RequestSample, ...]
+    stopped: str | None = None
+    """Why the rest of the window was not sent, None where all of it was."""

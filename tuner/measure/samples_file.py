@@ -1,0 +1,91 @@
+"""Raw samples on disk: gzipped JSON lines, from which every summary can be recomputed.
+
+    {"format": 1}                                     once, first
+    {"window": {"concurrency", "wall_s", "client_cpu_s", "stopped"}}
+    {"request": {every field of RequestSample}}       the requests of the window line above them
+
+Times are seconds since the window began, to the microsecond.
+"""
+
+import gzip
+import json
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import UserError
+from tuner.measure.samples import RequestSample, SpecCounts, Window
+
+FORMAT = 1
+"""Format 1: the first one."""
+
+
+def write_samples(path: Path, windows_by_concurrency: Mapping[int, Sequence[Window]]) -> None:
+    """Write all windows to `path`; the file is there whole or not at all."""
+    unfinished = path.with_name(path.name + ".tmp")
+    with gzip.open(unfinished, "wt", encoding="utf-8") as file:
+        file.write(json.dumps({"format": FORMAT}) + "\n")
+        for windows in windows_by_concurrency.values():
+            for window in windows:
+                file.write(json.dumps({"window": _window_json(window)}) + "\n")
+                for sample in window.samples:
+                    file.write(json.dumps({"request": asdict(sample)}) + "\n")
+    unfinished.replace(path)
+
+
+def read_samples(path: Path) -> dict[int, list[Window]]:
+    """What `write_samples` wrote, equal to it. Raises UserError where the file is not whole."""
+    try:
+        with gzip.open(path, "rt", encoding="utf-8") as file:
+            lines = [json.loads(line) for line in file]
+    except (OSError, EOFError, ValueError, zlib.error) as error:
+        raise UserError(f"these samples cannot be read: {error}", path) from error
+    if not lines or lines[0] != {"format": FORMAT}:
+        raise UserError(f"this is not a samples file of format {FORMAT}", path)
+    try:
+        return _by_concurrency(lines[1:])
+    except (KeyError, TypeError, IndexError) as error:
+        raise UserError(f"this is no samples file of format {FORMAT}: {error}", path) from error
+
+
+def _by_concurrency(lines: Sequence[Mapping[str, Any]]) -> dict[int, list[Window]]:
+    groups: list[tuple[Mapping[str, Any], list[RequestSample]]] = []
+    for line in lines:
+        if "window" in line:
+            groups.append((line["window"], []))
+        else:
+            groups[-1][1].append(_sample(line["request"]))
+    levels: dict[int, list[Window]] = {}
+    for facts, samples in groups:
+        window = Window(**facts, samples=tuple(samples))
+        levels.setdefault(window.concurrency, []).append(window)
+    return levels
+
+
+def _window_json(window: Window) -> dict[str, Any]:
+    return {
+        "concurrency": window.concurrency,
+        "wall_s": window.wall_s,
+        "client_cpu_s": window.client_cpu_s,
+        "stopped": window.stopped,
+    }
+
+
+def _sample(facts: Mapping[str, Any]) -> RequestSample:
+    counts = facts["spec"]
+    spec = None
+    if counts is not None:
+        histogram = counts["histogram"]
+        spec = SpecCounts(
+            **{**counts, "histogram": None if histogram is None else tuple(histogram)}
+        )
+    return RequestSample(
+        **{
+            **facts,
+            "chunk_times": tuple(facts["chunk_times"]),
+            "chunk_tokens": tuple(facts["chunk_tokens"]),
+            "spec": spec,
+        }
+    )

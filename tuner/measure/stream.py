@@ -1,0 +1,165 @@
+"""One streamed answer of /generate, from bytes to tokens and counts. Pure: no socket, no clock."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.measure.samples import SpecCounts
+
+# The names of one figure over SGLang's releases, newest first. Some releases send two of them.
+CORRECT_DRAFTS = ("spec_num_correct_drafts", "spec_accepted_drafts", "spec_accept_token_num")
+PROPOSED_DRAFTS = ("spec_num_proposed_drafts", "spec_proposed_drafts", "spec_draft_token_num")
+HISTOGRAM = ("spec_correct_drafts_histogram", "spec_accept_histogram")
+ENGINE_FIGURES = ("spec_accept_rate", "spec_accept_length")
+
+_FIELDS = (b":", b"event:", b"id:", b"retry:")
+"""Lines of a server-sent event stream that carry no data; the first is a comment."""
+
+
+class BadStreamError(Exception):
+    """The stream holds something that is not an answer; the message is one sentence."""
+
+
+class TokenStream:
+    """What one stream has brought so far. Feed it bytes as they arrive, in pieces of any size.
+
+    `chunk_times` and `chunk_tokens` have one entry for each event that brought tokens. An event
+    counts as arrived when its last byte has.
+    """
+
+    def __init__(self) -> None:
+        self.chunk_times: list[float] = []
+        self.chunk_tokens: list[int] = []
+        self.tokens = 0
+        self.finish_reason: str | None = None
+        self.abort_message: str | None = None
+        self.meta: Mapping[str, Any] = {}
+        self._rest = b""
+        self._ids: list[Any] = []
+        self._ids_are_cumulative: bool | None = None
+
+    def feed(self, data: bytes, now: float) -> bool:
+        """Take in what arrived at `now`; True where it brought tokens. Raises BadStreamError."""
+        before = self.tokens
+        *lines, self._rest = (self._rest + data).split(b"\n")
+        for line in lines:
+            self._line(line.strip(), now)
+        return self.tokens > before
+
+    def finish(self, now: float) -> None:
+        """Say that the stream has ended. Raises BadStreamError where it ended inside an event."""
+        rest, self._rest = self._rest.strip(), b""
+        self._line(rest, now)
+
+    def _line(self, line: bytes, now: float) -> None:
+        if line.startswith(b"data:"):
+            payload = line[5:].strip()
+            if payload and payload != b"[DONE]":
+                self._event(payload, now)
+        elif line and not line.startswith(_FIELDS):
+            raise BadStreamError(f"the server sent what is not an event stream: {_shown(line)}")
+
+    def _event(self, payload: bytes, now: float) -> None:
+        try:
+            event = json.loads(payload)
+        except (ValueError, RecursionError) as error:
+            raise BadStreamError(
+                f"the server sent an event that is not JSON: {_shown(payload)}"
+            ) from error
+        if isinstance(event, dict) and event.get("error"):
+            raise BadStreamError(f"the server reported an error: {_reported(event['error'])}")
+        meta = event.get("meta_info") if isinstance(event, dict) else None
+        if not isinstance(meta, dict):
+            raise BadStreamError(f"the server sent an event without meta_info: {_shown(payload)}")
+        self.meta = meta
+        self._count(meta.get("completion_tokens"), event.get("output_ids"), now)
+        self._finish_reason(meta.get("finish_reason"))
+
+    def _count(self, engines: Any, output_ids: Any, now: float) -> None:
+        """Count what came by the token ids themselves, so that the engine's count can be checked.
+
+        The engine's cumulative count stands in where a server sends no ids.
+        """
+        if isinstance(output_ids, list) and output_ids:
+            total = self._total_of(output_ids, engines)
+        else:
+            total = engines if _is_count(engines) and not self._ids else self.tokens
+        if total > self.tokens:
+            self.chunk_times.append(now)
+            self.chunk_tokens.append(total - self.tokens)
+            self.tokens = total
+
+    def _total_of(self, ids: list[Any], engines: Any) -> int:
+        """Tokens so far: an event holds all ids, or under --incremental-streaming-output new ones.
+
+        The second event with ids tells which, by the engine's count where that fits one of both.
+        """
+        first = self._ids
+        if not first:
+            self._ids = ids
+            return len(ids)
+        if self._ids_are_cumulative is None:
+            if engines in (len(ids), self.tokens + len(ids)):
+                self._ids_are_cumulative = engines == len(ids)
+            else:
+                self._ids_are_cumulative = ids[: len(first)] == first
+        return len(ids) if self._ids_are_cumulative else self.tokens + len(ids)
+
+    def _finish_reason(self, reason: Any) -> None:
+        """SGLang sends `{"type": "length", "length": 16}`; null while tokens are to come."""
+        if isinstance(reason, dict):
+            self.finish_reason = str(reason.get("type"))
+            if self.finish_reason == "abort":
+                self.abort_message = str(reason.get("message") or "no reason given")
+        elif isinstance(reason, str):
+            self.finish_reason = reason
+
+    @property
+    def prompt_tokens(self) -> int | None:
+        """The engine's count of the prompt."""
+        return _count_of(self.meta, ("prompt_tokens",))
+
+    @property
+    def engine_tokens(self) -> int | None:
+        """The engine's last count of completion tokens."""
+        return _count_of(self.meta, ("completion_tokens",))
+
+    @property
+    def spec(self) -> SpecCounts | None:
+        """The speculative counts, which come with the last event; None where there are none."""
+        verify_ct = _count_of(self.meta, ("spec_verify_ct",))
+        correct = _count_of(self.meta, CORRECT_DRAFTS)
+        if verify_ct is None or correct is None:
+            return None
+        histogram = next((self.meta[n] for n in HISTOGRAM if self.meta.get(n) is not None), None)
+        if not isinstance(histogram, list) or not all(map(_is_count, histogram)):
+            histogram = None
+        return SpecCounts(
+            verify_ct=verify_ct,
+            correct_drafts=correct,
+            proposed_drafts=_count_of(self.meta, PROPOSED_DRAFTS),
+            histogram=None if histogram is None else tuple(histogram),
+        )
+
+    @property
+    def engine_figures(self) -> dict[str, Any]:
+        """The engine's own ratios, as it spelled them."""
+        return {name: self.meta[name] for name in ENGINE_FIGURES if name in self.meta}
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _count_of(meta: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
+    return next((meta[name] for name in names if _is_count(meta.get(name))), None)
+
+
+def _reported(error: Any) -> str:
+    message = error.get("message", error) if isinstance(error, dict) else error
+    return " ".join(str(message).split())[:300]
+
+
+def _shown(data: bytes) -> str:
+    text = data[:80].decode(errors="replace")
+    return repr(text) + (" ..." if len(data) > 80 else "")

@@ -1,0 +1,267 @@
+"""The figures of a run. One that would have nothing to show is left out."""
+
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+from matplotlib.axes import Axes
+from matplotlib.ticker import FuncFormatter, MaxNLocator
+
+from tuner.report import drawing
+from tuner.report.drawing import BLUE, GREY, LINES, MARKERS, SERIES, VERMILLION, Drawn
+from tuner.report.findings import Findings, Measured
+from tuner.report.text import number
+
+TOP = 10
+"""Configurations in the figure of speed-ups."""
+
+
+def draw_figures(findings: Findings, folder: Path) -> list[Drawn]:
+    """Write every figure that has something to show into `folder`."""
+    with drawing.style():
+        drawn = [
+            speedups(findings, folder),
+            tok_s_by_steps(findings, folder),
+            accept_length_by_steps(findings, folder),
+            acceptance_by_position(findings, folder),
+            history(findings, folder),
+        ]
+    return [figure for figure in drawn if figure is not None]
+
+
+def speedups(findings: Findings, folder: Path) -> Drawn | None:
+    """The best configurations' speed-ups with their intervals, as bars from the baseline."""
+    shown = [c for c in findings.ranked if c.speedups][:TOP]
+    levels = sorted({level for each in shown for level in each.speedups})
+    if not shown:
+        return None
+    common, labels = _short_labels(shown)
+    height = 0.9 + 0.36 * len(shown) + 0.12 * sum(label.count("\n") for label in labels)
+    figure, axes = drawing.panels(levels, height)
+    for index, (level, ax) in enumerate(axes):
+        for row, each in enumerate(shown):
+            if (bounds := each.speedups.get(level)) is not None:
+                _speedup_bar(ax, row, bounds.value, bounds.low, bounds.high)
+        ax.axvline(1.0, color="black", linewidth=1)
+        ax.set_ylim(len(shown) - 0.4, -0.6)
+        ax.set_yticks(range(len(shown)), labels if index % 2 == 0 else [""] * len(shown))
+        ax.grid(False, axis="y")
+        ax.margins(x=0.18)
+    figure.supxlabel("speed-up over no speculation (ratio of tok/s, 95 % interval)", fontsize=9)
+    drawing.title(figure, f"Speed-up of the best configurations{common}", findings.simulated)
+    return drawing.save(figure, folder, "speedup", "Speed-up of the best configurations")
+
+
+def _speedup_bar(ax: Axes, row: int, value: float, low: float | None, high: float | None) -> None:
+    faster = value >= 1
+    ax.barh(
+        row,
+        value - 1,
+        left=1,
+        height=0.6,
+        color=BLUE if faster else "white",
+        edgecolor=BLUE if faster else VERMILLION,
+        hatch=None if faster else "////",
+    )
+    ends = [value]
+    if low is not None and high is not None:
+        ax.errorbar(
+            value, row, xerr=[[value - low], [high - value]], color="black", capsize=3, lw=1
+        )
+        ends = [low, high]
+    edge = max(*ends, 1.0) if faster else min(*ends, 1.0)
+    ax.annotate(
+        f"{value:.3f}",
+        (edge, row),
+        xytext=(5 if faster else -5, 0),
+        textcoords="offset points",
+        va="center",
+        ha="left" if faster else "right",
+        fontsize=8,
+    )
+
+
+def tok_s_by_steps(findings: Findings, folder: Path) -> Drawn | None:
+    """Output tok/s of every configuration by its num_steps, the best of each count joined."""
+    metric, shown = findings.metric, _with_steps(findings.ranked)
+    levels = [n for n in findings.levels if any(c.metric(n, metric) for c in shown)]
+    if not levels:
+        return None
+    figure, axes = drawing.panels(levels)
+    for level, ax in axes:
+        base = findings.baseline.metric(level, metric) if findings.baseline else None
+        _dots(ax, [(_steps(c), c.metric(level, metric)) for c in shown], base)
+        if base is not None:
+            drawing.baseline(ax, base, f"no\nspeculation\n{number(base)}")
+        _steps_axis(ax)
+        ax.set_ylabel("tokens per second")
+    drawing.legend(figure, axes[0][1])
+    words = "Output throughput" if metric == "output_tok_s" else "Decode speed"
+    drawing.title(figure, f"{words} by number of draft steps", findings.simulated)
+    return drawing.save(figure, folder, "tok_s_by_steps", f"{words} by number of draft steps")
+
+
+def accept_length_by_steps(findings: Findings, folder: Path) -> Drawn | None:
+    """Accept length by num_steps at the lowest concurrency, a series for each eagle_topk."""
+    shown = _with_steps(findings.ranked)
+    level = next(
+        (n for n in findings.levels if any(c.metric(n, "accept_length") for c in shown)), None
+    )
+    if level is None:
+        return None
+    figure, [(_, ax)] = drawing.panels([level])
+    for index, topk in enumerate(sorted({c.point.eagle_topk or 1 for c in shown if c.point})):
+        found = [
+            (_steps(c), value)
+            for c in shown
+            if c.point
+            and (c.point.eagle_topk or 1) == topk
+            and (value := c.metric(level, "accept_length")) is not None
+        ]
+        kind = index % len(SERIES)
+        ax.plot(
+            [steps for steps, _ in found],
+            [value for _, value in found],
+            linestyle="none",
+            marker=MARKERS[kind],
+            color=SERIES[kind],
+            markersize=6 + 2 * kind,
+            fillstyle="full" if kind == 0 else "none",  # a tree's marker hides no chain's
+            label="chain (topk 1)" if topk == 1 else f"tree, topk {topk}",
+        )
+    drawing.baseline(ax, 1.0, "no\nspeculation")
+    _steps_axis(ax)
+    ax.set_ylabel("accept length (tokens per verify)")
+    drawing.legend(figure, ax)
+    where = f", concurrency {level}" if len(findings.levels) > 1 else ""
+    drawing.title(figure, f"Accept length by number of draft steps{where}", findings.simulated)
+    return drawing.save(
+        figure, folder, "accept_length_by_steps", "Accept length by number of draft steps"
+    )
+
+
+def acceptance_by_position(findings: Findings, folder: Path) -> Drawn | None:
+    """P(accepted >= j) of the best configuration and its neighbours in num_steps."""
+    level = findings.levels[0] if findings.levels else 0
+    name = "accept_rate_by_position"
+    shown = [c for c in findings.neighbours() if c.metrics(level).get(name)]
+    if not shown:
+        return None
+    common, labels = _short_labels(shown)
+    figure, [(_, ax)] = drawing.panels([level], 3.2 + 0.2 * len(shown))
+    for index, each in enumerate(shown):
+        rates = each.metrics(level)[name]
+        ax.plot(
+            range(1, len(rates) + 1),
+            rates,
+            marker=MARKERS[index],
+            markersize=5 + 2.5 * index,  # hollow and growing: equal values show all their markers
+            markerfacecolor=SERIES[0] if index == 0 else "none",
+            linestyle=LINES[index],
+            color=SERIES[index],
+            linewidth=2 if index == 0 else 1.3,
+            label=("best: " if index == 0 else "") + labels[index],
+        )
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    top = max(rate for each in shown for rate in each.metrics(level)[name])
+    ax.set_ylim(0, min(1.02, 1.15 * top) if top > 0 else 1)
+    ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.0f} %"))
+    ax.set_xlabel("position j in the draft")
+    ax.set_ylabel("verifies accepting j or more")
+    drawing.legend(figure, ax, columns=1)
+    drawing.title(figure, f"Acceptance by position{common}", findings.simulated)
+    return drawing.save(figure, folder, name, "Acceptance by position in the draft")
+
+
+def history(findings: Findings, folder: Path) -> Drawn | None:
+    """The objective of each trial in the order measured, and the best so far."""
+    values = findings.history()
+    measured = [(trial, value) for trial, value in values if value is not None]
+    if not measured:
+        return None
+    figure, [(_, ax)] = drawing.panels([0])
+    numbers = [trial for trial, _ in measured]
+    best = [max(value for _, value in measured[: i + 1]) for i in range(len(measured))]
+    ax.plot(numbers, [v for _, v in measured], "o", color=BLUE, markersize=5, label="trial")
+    ax.step(numbers, best, where="post", color=BLUE, linewidth=1.5, label="best so far")
+    if failed := [trial for trial, value in values if value is None]:
+        floor = min(1.0, *(value for _, value in measured))
+        ax.plot(
+            failed,
+            [floor] * len(failed),
+            "x",
+            color=VERMILLION,
+            markersize=7,
+            label="failed or infeasible (no value)",
+        )
+    drawing.baseline(ax, 1.0, "no\nspeculation")
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set_xlabel("trial")
+    ax.set_ylabel(f"speed-up over no speculation\n({findings.objective_words()})")
+    drawing.legend(figure, ax)
+    drawing.title(figure, "Optimisation history", findings.simulated)
+    return drawing.save(figure, folder, "history", "Speed-up of each trial and the best so far")
+
+
+def _with_steps(measured: Sequence[Measured]) -> list[Measured]:
+    return [c for c in measured if c.point is not None and c.point.num_steps is not None]
+
+
+def _steps(measured: Measured) -> int:
+    assert measured.point is not None and measured.point.num_steps is not None
+    return measured.point.num_steps
+
+
+def _dots(ax: Axes, pairs: Sequence[tuple[int, float | None]], base: float | None) -> None:
+    found = [(x, y) for x, y in pairs if y is not None]
+    best: dict[int, float] = {}
+    for x, y in found:
+        best[x] = max(y, best.get(x, y))
+    ax.plot(
+        [x for x, _ in found],
+        [y for _, y in found],
+        "o",
+        color="white",
+        markeredgecolor=GREY,
+        markersize=4.5,
+        label="each configuration",
+    )
+    order = sorted(best)
+    ax.plot(
+        order, [best[x] for x in order], "o-", color=BLUE, lw=1.6, label="best of each step count"
+    )
+    top = max(best, key=lambda x: best[x])
+    above = base is None or best[top] >= base  # below it the figure would cover the line's name
+    ax.annotate(
+        number(best[top]),
+        (top, best[top]),
+        xytext=(0, 7 if above else -16),
+        textcoords="offset points",
+        ha="center",
+        color=BLUE,
+        fontweight="bold",
+    )
+    ax.margins(y=0.15)
+
+
+def _steps_axis(ax: Axes) -> None:
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
+    ax.set_xlabel("num_steps")
+
+
+def _short_labels(shown: Sequence[Measured]) -> tuple[str, list[str]]:
+    """What all of them share, for the title, and what tells each apart, for the axis."""
+    parts = [each.label.split(", ") for each in shown if each.point is not None]
+    common = [part for part in parts[0] if all(part in each for each in parts)] if parts else []
+    if len(parts) < 2:
+        common = []
+    labels = []
+    for each in shown:
+        rest = [part for part in each.label.split(", ") if part not in common]
+        labels.append(_wrapped(", ".join(rest) or each.label, 44))
+    return (_wrapped(f", all with {', '.join(common)}", 90) if common else ""), labels
+
+
+def _wrapped(text: str, width: int) -> str:
+    lines = textwrap.wrap(text, width, max_lines=3, placeholder=" ...", break_on_hyphens=False)
+    return "\n".join(lines)

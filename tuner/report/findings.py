@@ -1,0 +1,172 @@
+"""What a run has found, in the order in which a report tells it: baseline, best, the rest."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from tuner.ledger.record import TrialRecord
+from tuner.ledger.run import Run
+from tuner.measure.samples import Window
+from tuner.measure.samples_file import read_samples
+from tuner.measure.statistics import Interval, Metric
+from tuner.result import objective_of, summarise_run
+from tuner.sweep.document import read_document
+from tuner.sweep.point import Point
+from tuner.sweep.space import Space
+
+NO_SPECULATION = "no speculation"
+NEIGHBOURS = 4
+"""Configurations in the figure of acceptance by position."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A trial that gave numbers."""
+
+    record: TrialRecord
+    value: float | None
+    """The objective; None for the baseline, and where a level was not measured."""
+
+    @property
+    def point(self) -> Point | None:
+        """None: no speculation, or an endpoint as it is."""
+        return self.record.at
+
+    @property
+    def label(self) -> str:
+        """What tables and figures call it."""
+        if self.point is not None:
+            return self.point.label()
+        return NO_SPECULATION if self.record.role == "baseline" else "the server as it is"
+
+    def metrics(self, level: int) -> Mapping[str, Any]:
+        """The figures at one concurrency; empty where there are none."""
+        return self.record.metrics.get(str(level), {})
+
+    def metric(self, level: int, name: str) -> float | None:
+        """One figure; None where it was not measured."""
+        value = self.metrics(level).get(name)
+        return None if value is None else float(value)
+
+    @cached_property
+    def speedups(self) -> Mapping[int, Interval]:
+        """Ratio to the run's baseline by concurrency, as far as it was measured."""
+        found = {}
+        for level in sorted(map(int, self.record.metrics)):
+            value = self.metric(level, "speedup")
+            if value is not None:
+                low, high = self.metric(level, "speedup_low"), self.metric(level, "speedup_high")
+                found[level] = Interval(value, low, high)
+        return found
+
+
+class Findings:
+    """A run, read once. Raises UserError where its files cannot be read."""
+
+    def __init__(self, run: Run) -> None:
+        self.run = run
+        self.ledger = run.ledger()
+        self.records = self.ledger.records
+        self.sweep = run.sweep()
+        self.result = summarise_run(run)
+        base = self.ledger.baseline
+        self.baseline = None if base is None else Measured(base, None)
+
+    @property
+    def simulated(self) -> bool:
+        """No number of this run was measured on hardware."""
+        return self.sweep.engine.kind == "simulated"
+
+    @property
+    def metric(self) -> Metric:
+        """The throughput that the run maximised."""
+        return self.sweep.search.objective.metric
+
+    @property
+    def levels(self) -> list[int]:
+        """Concurrency levels that anything was measured at."""
+        return sorted({int(level) for record in self.records for level in record.metrics})
+
+    @cached_property
+    def ranked(self) -> tuple[Measured, ...]:
+        """Every candidate that gave numbers, the best first; those without an objective last."""
+        spec = self.sweep.search.objective
+        found = [Measured(r, objective_of(r, spec)) for r in self.ledger.candidates if r.metrics]
+        return tuple(sorted(found, key=lambda each: (each.value is None, -(each.value or 0.0))))
+
+    @property
+    def best(self) -> Measured | None:
+        """The best candidate, whether or not it beats the baseline."""
+        return self.ranked[0] if self.ranked else None
+
+    @property
+    def winner(self) -> Measured | None:
+        """What to run: the best candidate where it beats the baseline, else the baseline."""
+        return self.baseline if self.result.best is None else self.best
+
+    @property
+    def failed(self) -> list[TrialRecord]:
+        """Trials that gave no numbers."""
+        return [record for record in self.records if record.outcome != "ok"]
+
+    @cached_property
+    def space(self) -> Space:
+        """The space with what was dropped and collapsed."""
+        file = self.run.sweep_file
+        return Space.from_sweep(
+            self.sweep, read_document(file.read_text(encoding="utf-8"), str(file))
+        )
+
+    def gpus(self) -> str:
+        """`2 x NVIDIA H200, 139.8 GiB`, or `none`."""
+        found = self.run.machine().get("gpus", [])
+        names = [f"{gpu.get('name')}, {gpu.get('memory_gib')} GiB" for gpu in found]
+        return "; ".join(f"{names.count(n)} x {n}" for n in dict.fromkeys(names)) or "none"
+
+    def versions(self) -> list[str]:
+        """Engine versions that the trials name; more than one is a doubt."""
+        return sorted({r.engine_version for r in self.records if r.engine_version})
+
+    def windows(self, measured: Measured, level: int) -> list[Window]:
+        """Raw samples of a trial at one concurrency; [] where none are on disk."""
+        if measured.record.samples is None:
+            return []
+        path = self.run.path / measured.record.samples
+        return read_samples(path).get(level, []) if path.exists() else []
+
+    def history(self) -> list[tuple[int, float | None]]:
+        """(trial, objective) of each candidate in the order measured; None without a value."""
+        spec = self.sweep.search.objective
+        return [(record.trial, objective_of(record, spec)) for record in self.ledger.candidates]
+
+    def objective_words(self) -> str:
+        """What `history` holds: `output_tok_s, geometric mean of concurrency 1, 8`."""
+        over = self.sweep.search.objective.over
+        if isinstance(over, int) or len(self.levels) == 1:
+            level = over if isinstance(over, int) else self.levels[0]
+            return f"{self.metric} at concurrency {level}"
+        mean = {"geomean": "geometric mean", "min": "lowest"}[over]
+        return f"{self.metric}, {mean} of concurrency {', '.join(map(str, self.levels))}"
+
+    def neighbours(self) -> list[Measured]:
+        """The best candidate, then those nearest to it in num_steps, other dimensions alike.
+
+        Where the space was sampled too thinly for that, others come after them.
+        """
+        if self.best is None or self.best.point is None:
+            return []
+        best = self.best.point
+
+        def distance(each: Measured) -> tuple[bool, int]:
+            other = each.point
+            assert other is not None
+            unlike = (best.eagle_topk, best.draft_tp, best.env, best.flags) != (
+                other.eagle_topk,
+                other.draft_tp,
+                other.env,
+                other.flags,
+            )
+            return unlike, abs((other.num_steps or 0) - (best.num_steps or 0))
+
+        return [self.best, *sorted(self.ranked[1:], key=distance)][:NEIGHBOURS]

@@ -1,0 +1,275 @@
+"""The parts of report.md after the answer, as Markdown; None or "" where there is nothing."""
+
+import shlex
+
+from tuner.ledger.record import TrialRecord
+from tuner.report.answer import throughput
+from tuner.report.findings import NO_SPECULATION, Findings, Measured
+from tuner.report.text import (
+    MISSING,
+    code,
+    count,
+    duration,
+    escaped,
+    markdown_table,
+    number,
+    ratio,
+)
+
+TOP = 10
+MAX_FAILURES = 30
+
+HEADER = [
+    "configuration",
+    "output tok/s",
+    "decode tok/s",
+    "speed-up",
+    "accept length",
+    "first accepted",
+    "TTFT p50, ms",
+    "TPOT p50, ms",
+    "cycle, ms",
+    "trial",
+]
+
+
+def simulated_words(findings: Findings) -> str | None:
+    """What a reader must know of a simulated run before any number."""
+    if not findings.simulated:
+        return None
+    preset = findings.sweep.engine.preset
+    named = f"preset {code(preset)}" if preset else "its default preset"
+    return (
+        f"Every number here comes from the simulated engine's performance model ({named}); "
+        "none was measured on hardware."
+    )
+
+
+def launch_words(findings: Findings) -> str:
+    """The line above the launch command."""
+    files = "`best.sh` launches it (port from `PORT`, 30000 without)"
+    if findings.best is None:
+        return files + ":"
+    what = "it" if findings.winner is findings.best else "the best candidate"
+    return f"{files}; `best.yaml` measures {what} again with `specbench sweep best.yaml`:"
+
+
+def workload(findings: Findings) -> str:
+    """What was sent; no speed-up means anything without it."""
+    load, measure = findings.sweep.workload, findings.sweep.measure
+    return (
+        f"Prompts {code(load.prompts)} (content {code(findings.run.settings.prompts)}), "
+        f"{count(load.requests, 'request')} of {load.output_tokens} tokens at temperature "
+        f"{load.temperature:g}, {count(measure.repeats, 'window')} per concurrency after "
+        f"{count(measure.warmup_requests, 'warm-up request')}"
+        + (
+            "; every request runs to its full length."
+            if load.ignore_eos
+            else "; requests may stop early."
+        )
+    )
+
+
+def top_tables(findings: Findings) -> list[tuple[str, str]]:
+    """(heading, table) of the best configurations for each concurrency, the baseline first."""
+    several = len(findings.levels) > 1
+    return [
+        (f"Concurrency {level}" if several else "", _top_table(findings, level))
+        for level in findings.levels
+    ]
+
+
+def _top_table(findings: Findings, level: int) -> str:
+    rows = []
+    if findings.baseline is not None:
+        rows.append(_row(findings.baseline, level, f"**{NO_SPECULATION}**"))
+    reference = findings.sweep.baseline.reference_tok_s
+    if reference is not None and level == findings.levels[0]:
+        cells = [f"{NO_SPECULATION}, reference (not measured)", *[MISSING] * (len(HEADER) - 1)]
+        cells[1 if findings.metric == "output_tok_s" else 2] = number(reference)
+        rows.append(cells)
+    rows += [_row(each, level, code(each.label)) for each in findings.ranked[:TOP]]
+    table = markdown_table(HEADER, rows)
+    if (more := len(findings.ranked) - TOP) > 0:
+        table += f"\n\n{count(more, 'slower configuration')} not shown; `trials.jsonl` has all."
+    return table
+
+
+def _row(each: Measured, level: int, name: str) -> list[str]:
+    return [
+        name,
+        throughput(each, level, "output_tok_s"),
+        number(each.metric(level, "decode_tok_s")),
+        ratio(each.speedups.get(level)),
+        number(each.metric(level, "accept_length"), 2),
+        percent(each.metric(level, "accept_rate_first")),
+        number(each.metric(level, "ttft_ms_p50")),
+        number(each.metric(level, "tpot_ms_p50"), 2),
+        number(each.metric(level, "cycle_ms"), 2),
+        str(each.record.trial),
+    ]
+
+
+def percent(share: float | None) -> str:
+    """`47.0 %`."""
+    return MISSING if share is None else f"{100 * share:.1f} %"
+
+
+def by_kind_words(findings: Findings) -> str:
+    """What the table of kinds shows."""
+    best = code(findings.best.label) if findings.best else ""
+    where = f", at concurrency {findings.levels[0]}" if len(findings.levels) > 1 else ""
+    return f"Of the best candidate, {best}{where}:"
+
+
+def by_kind(findings: Findings) -> str | None:
+    """How well each kind of prompt is drafted for, and how fast it decodes beside the baseline."""
+    if findings.best is None or not findings.levels:
+        return None
+    level = findings.levels[0]
+    kinds = findings.best.metrics(level).get("by_kind") or {}
+    below = (findings.baseline.metrics(level).get("by_kind") or {}) if findings.baseline else {}
+    rows = [
+        [
+            escaped(kind),
+            str(told.get("requests", MISSING)),
+            number(told.get("accept_length"), 2),
+            percent(told.get("accept_rate_first")),
+            number(told.get("decode_tok_s")),
+            number(below.get(kind, {}).get("decode_tok_s")),
+        ]
+        for kind, told in sorted(kinds.items())
+    ]
+    header = ["kind", "requests", "accept length", "first accepted"]
+    header += ["decode tok/s", "decode tok/s without speculation"]
+    return markdown_table(header, rows) if rows else None
+
+
+def doubts(findings: Findings) -> str:
+    """What casts doubt on the numbers, each once with the trials that it was found in."""
+    found: dict[tuple[str, str, str], list[int]] = {}
+    for record in findings.records:
+        for check in record.checks:
+            key = (check.get("level", ""), check.get("check", ""), check.get("message", ""))
+            found.setdefault(key, []).append(record.trial)
+    lines = [
+        f"- {escaped(level)}: {code(name)}: {escaped(message)} ({_trials(trials)})"
+        for (level, name, message), trials in found.items()
+    ]
+    if findings.ledger.note is not None:
+        lines.append(f"- {escaped(findings.ledger.note)}")
+    if len(versions := findings.versions()) > 1:
+        lines.append(
+            f"- the engine changed during the run: {', '.join(map(code, versions))}; its "
+            "trials are not alike"
+        )
+    return "\n".join(lines)
+
+
+def failures(findings: Findings) -> str | None:
+    """Trials without numbers, by label, with their messages and logs."""
+    failed = sorted(findings.failed, key=lambda r: (r.failure or r.outcome, r.trial))
+    if not failed:
+        return None
+    rows = [
+        [
+            code(record.failure or record.outcome),
+            str(record.trial),
+            code(record.at.label()) if record.at else NO_SPECULATION,
+            escaped(record.message or MISSING),
+            _log(findings, record),
+        ]
+        for record in failed[:MAX_FAILURES]
+    ]
+    table = markdown_table(["label", "trial", "configuration", "what happened", "log"], rows, 5)
+    if (more := len(failed) - MAX_FAILURES) > 0:
+        table += f"\n\n{count(more, 'failure')} more; `trials.jsonl` has all."
+    return table
+
+
+def _log(findings: Findings, record: TrialRecord) -> str:
+    path = findings.run.log_file(record.launch_id)
+    return code(findings.run.relative(path)) if path.exists() else MISSING
+
+
+def left_out(findings: Findings) -> str | None:
+    """Combinations of the file that are no point of their own, with the reason."""
+    space = findings.space
+    rows = [[escaped(why), "illegal", str(n)] for why, n in space.dropped.items()]
+    rows += [[escaped(why), "the same as another", str(n)] for why, n in space.collapsed.items()]
+    return markdown_table(["reason", "what", "combinations"], rows, 2) if rows else None
+
+
+def facts(findings: Findings) -> str:
+    """Model, engine, machine and time spent, as a table."""
+    model, machine = findings.sweep.model, findings.run.machine()
+    engines = {record.engine for record in findings.records} or {findings.sweep.engine.kind}
+    shown = {
+        "target": code(model.target),
+        "draft": code(model.draft) if model.draft else MISSING,
+        "algorithm": f"{model.algorithm}, target TP {model.tp}",
+        "engine": ", ".join(sorted(engines)),
+        "engine version": ", ".join(map(code, findings.versions())) or MISSING,
+        "GPUs": escaped(findings.gpus()),
+        "driver": escaped(machine.get("driver") or MISSING),
+        "CUDA of the driver": escaped(machine.get("cuda") or MISSING),
+        "CPU": f"{escaped(machine.get('cpu', MISSING))}, {machine.get('cores', MISSING)} cores",
+        "system": escaped(machine.get("os", MISSING)),
+        "host": escaped(machine.get("hostname", MISSING)),
+        "specbench": escaped(findings.run.settings.specbench),
+        "time spent": time_spent(findings),
+    }
+    if findings.simulated:
+        shown = {
+            k: f"{v} (of this machine, not of the one that is simulated)" if k == "GPUs" else v
+            for k, v in shown.items()
+        }
+    return markdown_table(["what", "value"], [[k, v] for k, v in shown.items()], 2)
+
+
+def time_spent(findings: Findings) -> str:
+    """Launches and hours; the simulated engine's launches are in model time."""
+    launches = {record.launch_id: record.launch_s for record in findings.records}
+    known = [seconds for seconds in launches.values() if seconds is not None]
+    measured = [r.measured_s for r in findings.records if r.measured_s is not None]
+    model_time = " of model time" if findings.simulated else ""
+    words = (
+        f"{count(findings.result.launches, 'launch')} for {count(len(findings.records), 'trial')}"
+    )
+    if known:
+        words += f"; launching {duration(sum(known))}{model_time}"
+    if measured:
+        words += f"; load {duration(sum(measured))}"
+    return words
+
+
+def inherited(findings: Findings) -> str | None:
+    """NCCL variables that came from outside and that no one decided on here."""
+    found = {
+        name: value
+        for name, value in findings.run.machine().get("env", {}).items()
+        if name.startswith("NCCL_")
+    }
+    if not found:
+        return None
+    pairs = ", ".join(code(f"{name}={value}") for name, value in sorted(found.items()))
+    return (
+        f"{pairs} came from the environment that specbench was started in, and every server got "
+        "them except where a configuration sets or unsets them. `best.sh` does not set them."
+    )
+
+
+def command(findings: Findings) -> str:
+    """The command that makes this run again."""
+    settings = findings.run.settings
+    words = ["specbench", "sweep", findings.run.sweep_file.name]
+    if settings.engine is not None:
+        words += ["--engine", settings.engine]
+    if findings.sweep.search.sampler != "grid":
+        words += ["--trials", str(settings.wanted)]
+    return shlex.join(words)
+
+
+def _trials(trials: list[int]) -> str:
+    shown = ", ".join(map(str, trials[:8])) + (", ..." if len(trials) > 8 else "")
+    return f"trial{'s' if len(trials) > 1 else ''} {shown}"

@@ -1,0 +1,113 @@
+"""Words and numbers as a report prints them. What was not measured is `-`, never 0."""
+
+import re
+from typing import Protocol
+
+MISSING = "-"
+
+
+class Bounds(Protocol):
+    """A value and its 95 % interval; a bound is None where there was nothing to compute it from."""
+
+    @property
+    def value(self) -> float: ...
+    @property
+    def low(self) -> float | None: ...
+    @property
+    def high(self) -> float | None: ...
+
+
+def number(value: float | None, digits: int = 1) -> str:
+    """`value` with `digits` decimals; none at 1000 and above, where they say nothing."""
+    if value is None:
+        return MISSING
+    return f"{value:.{0 if abs(value) >= 1000 else digits}f}"
+
+
+def interval(value: float | None, low: float | None, high: float | None, digits: int = 1) -> str:
+    """`94.1 (93.2 to 95.0)`, or the value alone where it has no interval."""
+    if value is None or low is None or high is None:
+        return number(value, digits)
+    return f"{number(value, digits)} ({number(low, digits)} to {number(high, digits)})"
+
+
+def ratio(bounds: Bounds | None) -> str:
+    """A speed-up, `1.047 (1.031 to 1.060)`."""
+    if bounds is None:
+        return MISSING
+    return interval(bounds.value, bounds.low, bounds.high, 3)
+
+
+def change(bounds: Bounds) -> str:
+    """A speed-up in words: `5.9 % faster (95 % interval +3.1 % to +8.8 %)`."""
+    percent = 100 * (bounds.value - 1)
+    words = f"{abs(percent):.1f} % {'faster' if percent >= 0 else 'slower'}"
+    if bounds.low is None or bounds.high is None:
+        return words
+    low, high = 100 * (bounds.low - 1), 100 * (bounds.high - 1)
+    return f"{words} (95 % interval {low:+.1f} % to {high:+.1f} %)"
+
+
+def duration(seconds: float | None) -> str:
+    """`41 s`, `12.5 min` or `3.2 h`."""
+    if seconds is None:
+        return MISSING
+    if seconds < 120:
+        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+
+
+def count(amount: int, noun: str) -> str:
+    """`1 launch`, `3 launches`."""
+    if amount == 1:
+        return f"1 {noun}"
+    return f"{amount} {noun}{'es' if noun.endswith(('ch', 's')) else 's'}"
+
+
+_MARKED = re.compile(r"([\\`*\[\]|~$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
+
+
+def escaped(text: object) -> str:
+    """User text as plain words of one Markdown line or table cell: no mark-up, no HTML."""
+    flat = " ".join(str(text).split())
+    flat = flat.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+    return _MARKED.sub(r"\\\1", flat)
+
+
+def code(text: object) -> str:
+    """User text as a code span that can also stand in a table cell."""
+    flat = " ".join(str(text).split())
+    fence = "`" * (_longest_run(flat) + 1)
+    pad = " " if flat.startswith("`") or flat.endswith("`") else ""
+    return f"{fence}{pad}{flat}{pad}{fence}".replace("|", "\\|") if flat else MISSING
+
+
+def block(text: str, language: str = "") -> str:
+    """User text as a fenced block that it cannot close."""
+    fence = "`" * max(3, _longest_run(text) + 1)
+    return f"{fence}{language}\n{text.rstrip()}\n{fence}"
+
+
+def _longest_run(text: str) -> int:
+    return max((len(run) for run in re.findall(r"`+", text)), default=0)
+
+
+def markdown_table(header: list[str], rows: list[list[str]], numbers_from: int = 1) -> str:
+    """A pipe table; cells are Markdown already. Columns from `numbers_from` are right-aligned."""
+    rule = ["---" if i < numbers_from else "---:" for i in range(len(header))]
+    return "\n".join("| " + " | ".join(cells) + " |" for cells in [header, rule, *rows])
+
+
+def text_table(header: list[str], rows: list[list[str]]) -> str:
+    """The same table for a terminal, in aligned columns: words first and last, numbers between."""
+    last = len(header) - 1
+    widths = [max(len(line[i]) for line in [header, *rows]) for i in range(len(header))]
+
+    def line(cells: list[str]) -> str:
+        padded = [
+            cell.ljust(width) if i in (0, last) else cell.rjust(width)
+            for i, (cell, width) in enumerate(zip(cells, widths, strict=True))
+        ]
+        return "  ".join(padded).rstrip()
+
+    return "\n".join([line(header), line(["-" * width for width in widths]), *map(line, rows)])

@@ -1,0 +1,96 @@
+"""What the user takes to production: best.yaml and best.sh."""
+
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tuner.engine.base import Command, server_config
+from tuner.engine.make import make_engine
+from tuner.report.findings import Findings, Measured
+from tuner.sweep.model import UNSET, SearchSpec, SpaceSpec, Sweep
+from tuner.sweep.point import Point
+from tuner.sweep.writer import sweep_text
+
+PORT = "PORT"
+"""The word that stands for the port in `Engine.command`."""
+
+
+def write_winner(findings: Findings) -> None:
+    """Write best.yaml and best.sh into the run folder, as far as the run has them.
+
+    best.yaml is the best candidate's sweep, also where no speculation was faster (it says so on
+    top). best.sh launches what was fastest; an endpoint has no launch, so no best.sh.
+    """
+    run, best = findings.run, findings.best
+    if best is not None and best.point is not None:
+        comment = [_origin(findings, best)]
+        if findings.winner is findings.baseline:
+            comment.append("No speculation was faster than every candidate: best.sh launches that.")
+        prompts = findings.sweep.workload.prompts
+        if not prompts.startswith("builtin:") and not Path(prompts).is_absolute():
+            comment.append(f"Needs {prompts} beside this file, as the sweep file had it.")
+        text = sweep_text(one_point_sweep(findings.sweep, best.point), comment)
+        run.best_yaml.write_text(text, encoding="utf-8")
+    if findings.winner is not None and (command := launch_command(findings)) is not None:
+        run.best_sh.write_text(
+            launch_script(command, [_origin(findings, findings.winner)]), encoding="utf-8"
+        )
+        run.best_sh.chmod(0o755)
+
+
+def launch_command(findings: Findings) -> Command | None:
+    """The winner's launch; None for an endpoint, which is not launched, and without a winner."""
+    if findings.winner is None or findings.sweep.engine.kind == "endpoint":
+        return None
+    config = server_config(findings.sweep, findings.winner.point)
+    return make_engine(findings.sweep).command(config)
+
+
+def one_point_sweep(sweep: Sweep, point: Point) -> Sweep:
+    """The same sweep with a space of one point.
+
+    Variables that are dimensions and that the point leaves alone stay as `unset`, since that
+    removes an inherited one.
+    """
+    names = {**dict.fromkeys(sweep.space.env, UNSET), **dict(point.env)}
+    space = SpaceSpec(
+        num_steps=_single(point.num_steps),
+        eagle_topk=_single(point.eagle_topk),
+        num_draft_tokens=_single(point.num_draft_tokens),
+        draft_tp=_single(point.draft_tp),
+        env={name: [value] for name, value in names.items()},
+        flags={name: [value] for name, value in point.flags},
+    )
+    search = SearchSpec(sampler="grid", objective=sweep.search.objective)
+    return sweep.model_copy(update={"space": space, "search": search})
+
+
+def _single(value: Any) -> list[Any] | None:
+    return None if value is None else [value]
+
+
+def launch_script(command: Command, comment: Sequence[str] = ()) -> str:
+    """A launch as a bash script; PORT comes from the environment, 30000 without one."""
+    lines = ["#!/usr/bin/env bash", *(f"# {' '.join(line.split())}" for line in comment), "set -eu"]
+    lines += [f"unset {name}" for name in sorted(command.unset)]
+    lines += [f"export {name}={shlex.quote(value)}" for name, value in sorted(command.env.items())]
+    words = [_word(word) for word in command.argv]
+    return "\n".join([*lines, "exec " + _folded(words)]) + "\n"
+
+
+def _word(word: str) -> str:
+    return '"${PORT:-30000}"' if word == PORT else shlex.quote(word)
+
+
+def _folded(words: Sequence[str]) -> str:
+    """One flag a line, its value beside it."""
+    text = ""
+    for word in words:
+        text += (" \\\n  " if word.startswith("--") else " ") + word if text else word
+    return text
+
+
+def _origin(findings: Findings, shown: Measured) -> str:
+    simulated = ", simulated and not measured on hardware" if findings.simulated else ""
+    return f"{shown.label}, from run {findings.sweep.name}/{findings.run.id}{simulated}"

@@ -1,0 +1,126 @@
+"""What a run has found: read from its folder, for the screen, `--json` and reports."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.ledger.lines import Ledger
+from tuner.ledger.record import TrialRecord
+from tuner.ledger.run import Run
+from tuner.measure.statistics import Interval
+from tuner.search.objective import objective
+from tuner.sweep.model import ObjectiveSpec, Sweep
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run found; `--json` prints `to_json`."""
+
+    run: Path
+    baseline: TrialRecord | None
+    """None where it was not measured, and for an endpoint that speculates."""
+    fastest: TrialRecord | None
+    """The candidate with the highest objective, whether or not it beats the baseline."""
+    fastest_value: float | None
+    best: TrialRecord | None
+    """`fastest` where its objective is above 1; None: no speculation is the best."""
+    speedup: Mapping[int, Interval]
+    """Of `best` by concurrency; exactly 1 where the baseline is the best; {} for an endpoint."""
+    launches: int
+    trials: int
+    """Candidates recorded."""
+    exit_code: int
+    """0, or 1 where no candidate could be measured or the last ones all failed."""
+    verdict: str
+    """The outcome in one sentence."""
+
+    def to_json(self) -> dict[str, Any]:
+        """The object that `sweep --json` prints."""
+        return {
+            "run": str(self.run),
+            "baseline": None if self.baseline is None else self.baseline.metrics,
+            "best": None if self.best is None else self.best.point,
+            "speedup": {
+                str(level): {"value": each.value, "low": each.low, "high": each.high}
+                for level, each in self.speedup.items()
+            },
+            "launches": self.launches,
+            "trials": self.trials,
+        }
+
+
+def objective_of(record: TrialRecord, spec: ObjectiveSpec) -> float | None:
+    """The objective of a candidate, None where it was not measured."""
+    ratios = {int(level): figures.get("speedup") for level, figures in record.metrics.items()}
+    known = {level: ratio for level, ratio in ratios.items() if ratio is not None}
+    if record.outcome != "ok" or not known or len(known) < len(ratios):
+        return None
+    return objective(known, spec)
+
+
+def fastest_candidate(
+    ledger: Ledger, spec: ObjectiveSpec
+) -> tuple[TrialRecord | None, float | None]:
+    """The candidate with the highest objective, the first of equals, and that objective."""
+    best: TrialRecord | None = None
+    best_value: float | None = None
+    for record in ledger.candidates:
+        value = objective_of(record, spec)
+        if value is not None and (best_value is None or value > best_value):
+            best, best_value = record, value
+    return best, best_value
+
+
+def summarise_run(run: Run) -> Result:
+    """What the run has found so far, from its folder alone."""
+    sweep, ledger = run.sweep(), run.ledger()
+    spec = sweep.search.objective
+    fastest, value = fastest_candidate(ledger, spec)
+    best = fastest if value is not None and value > 1 else None
+    exit_code, verdict = _outcome(ledger, sweep, best, value)
+    baseline = ledger.baseline
+    attached = sweep.engine.kind == "endpoint"
+    return Result(
+        run=run.path,
+        baseline=baseline,
+        fastest=fastest,
+        fastest_value=value,
+        best=best,
+        speedup={} if attached else dict(_speedups(best or baseline)),
+        launches=0 if attached else ledger.next_launch,
+        trials=len(ledger.candidates),
+        exit_code=exit_code,
+        verdict=verdict,
+    )
+
+
+def _outcome(
+    ledger: Ledger, sweep: Sweep, best: TrialRecord | None, value: float | None
+) -> tuple[int, str]:
+    outcomes = [record.outcome for record in ledger.candidates]
+    last = outcomes[-sweep.search.max_failures :]
+    if sweep.engine.kind == "endpoint":
+        measured = any(record.outcome == "ok" for record in ledger.records)
+        return (0, "the server was measured") if measured else (1, "the server was not measured")
+    if ledger.baseline is None:
+        return 1, "the baseline was not measured"
+    if len(last) == sweep.search.max_failures and set(last) == {"failed"}:
+        why = ledger.candidates[-1]
+        return 1, f"{len(last)} trials in a row failed, the last one with {why.failure}"
+    if outcomes and "ok" not in outcomes:
+        return 1, "no candidate could be measured"
+    if best is None or value is None:
+        return 0, "no candidate beats the baseline: serve without speculation"
+    name = best.at.label() if best.at else "no speculation"
+    return 0, f"{name}: {value:.3f} times the baseline"
+
+
+def _speedups(record: TrialRecord | None) -> Iterator[tuple[int, Interval]]:
+    if record is None:
+        return
+    for level, figures in record.metrics.items():
+        if record.role == "baseline":
+            yield int(level), Interval(1.0, 1.0, 1.0)
+        elif (value := figures.get("speedup")) is not None:
+            yield int(level), Interval(value, figures["speedup_low"], figures["speedup_high"])

@@ -1,0 +1,21 @@
+"""One number to maximise, from the ratios to the baseline at each concurrency."""
+
+import math
+from collections.abc import Mapping
+
+from tuner.sweep.model import ObjectiveSpec
+
+
+def objective(ratios: Mapping[int, float], spec: ObjectiveSpec) -> float:
+    """The levels' ratios (1.0: as fast as the baseline) combined as `spec.over` says.
+
+    `ratios` is keyed by concurrency and not empty. The door has checked that a level named in
+    `over` is measured.
+    """
+    if isinstance(spec.over, int):
+        return ratios[spec.over]
+    if spec.over == "min":
+        return min(ratios.values())
+    if min(ratios.values()) <= 0:
+        return 0.0
+    return math.exp(math.fsum(math.log(ratio) for ratio in ratios.values()) / len(ratios))

@@ -1,0 +1,1 @@
+"""The door: a sweep file read strictly, its space of points and its workload."""

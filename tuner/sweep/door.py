@@ -1,0 +1,114 @@
+"""The door: a sweep file becomes a Sweep, or one sentence that says what to mend and where."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from tuner.errors import UserError
+from tuner.sweep.document import Document, read_document, spell
+from tuner.sweep.model import Sweep
+from tuner.sweep.refusal import refusal
+from tuner.sweep.reserved import RESERVED
+from tuner.sweep.space import Space
+from tuner.sweep.workload import Prompt, load_prompts
+
+MAX_BYTES = 1_000_000
+
+
+@dataclass(frozen=True)
+class LoadedSweep:
+    """A sweep file with everything that it names, checked."""
+
+    sweep: Sweep
+    space: Space
+    prompts: tuple[Prompt, ...]
+    path: Path
+    text: str
+    """The file as it was read, for the run folder."""
+
+
+def load_sweep(path: Path, *, engine: str | None = None, beside: Path | None = None) -> LoadedSweep:
+    """Read and check a sweep file.
+
+    `engine` replaces `engine.kind`, as `--engine` does. A file of prompts is looked for in
+    `beside`, by default the sweep file's folder. Raises UserError whose text is
+    `FILE:LINE: path: what is wrong, what would be right`.
+    """
+    text = _read(path)
+    document = read_document(text, str(path))
+    if not isinstance(document.value, dict):
+        raise UserError("a sweep file is a mapping, begin with `name: ...`", f"{path}:1")
+    if engine is not None and isinstance(document.value.get("engine"), dict):
+        document.value["engine"]["kind"] = engine
+    try:
+        sweep = Sweep.model_validate(document.value)
+    except ValidationError as error:
+        raise refusal(document, error) from error
+    _check_across(document, sweep)
+    return LoadedSweep(
+        sweep=sweep,
+        space=Space.from_sweep(sweep, document),
+        prompts=_prompts(document, sweep, beside or path.parent),
+        path=path,
+        text=text,
+    )
+
+
+def _read(path: Path) -> str:
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise UserError(f"{error.strerror}, give the path of a sweep file", path) from error
+    if len(data) > MAX_BYTES:
+        raise UserError("this is over 1 MB, too large for a sweep file", path)
+    try:
+        return data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        line = data[: error.start].count(b"\n") + 1
+        raise UserError(
+            "this is not UTF-8 text, save the file as UTF-8", f"{path}:{line}"
+        ) from error
+
+
+def _prompts(document: Document, sweep: Sweep, beside: Path) -> tuple[Prompt, ...]:
+    try:
+        return load_prompts(sweep.workload.prompts, beside)
+    except UserError as error:
+        if error.where and ":" in error.where.rsplit("/", 1)[-1]:
+            raise  # the prompts' own file and line
+        place = f"{error.where}: " if error.where else ""
+        path = ("workload", "prompts")
+        raise document.error(path, f"{place}{error.message}") from error
+
+
+def _check_across(document: Document, sweep: Sweep) -> None:
+    """Rules that join two places of the file."""
+    over = sweep.search.objective.over
+    if isinstance(over, int) and over not in sweep.workload.concurrency:
+        levels = ", ".join(map(str, sweep.workload.concurrency))
+        raise document.error(
+            ("search", "objective", "over"),
+            f"concurrency {over} is not measured, write geomean, min or one of {levels}",
+        )
+    if len(set(sweep.workload.concurrency)) < len(sweep.workload.concurrency):
+        raise document.error(("workload", "concurrency"), "a level is there twice, keep one")
+    for section in ("server", "baseline", "space"):
+        for flag in getattr(sweep, section).flags:
+            if flag in RESERVED:
+                raise document.error(
+                    (section, "flags", flag), f"specbench sets this flag, {RESERVED[flag]}"
+                )
+    for kind in ("flags", "env"):
+        for name in getattr(sweep.space, kind):
+            if name in getattr(sweep.server, kind):
+                raise document.error(
+                    ("server", kind, name),
+                    f"this is also a dimension ({spell(('space', kind, name))}), keep one of both",
+                )
+
+
+def with_trials(loaded: LoadedSweep, trials: int) -> LoadedSweep:
+    """The same sweep with another number of candidates, as `--trials N` asks."""
+    search = loaded.sweep.search.model_copy(update={"trials": trials})
+    return replace(loaded, sweep=loaded.sweep.model_copy(update={"search": search}))

@@ -1,0 +1,242 @@
+"""The shape of a sweep file. Every class is strict and frozen; `door.load` reads a file into it.
+
+Field descriptions end up in the JSON Schema that `specbench schema` prints.
+"""
+
+import re
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+
+from tuner.sweep.point import FlagValue
+
+UNSET = "unset"
+"""The value that removes a variable from the server's environment, or leaves a flag away."""
+
+ALGORITHMS = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM")
+MAX_CONCURRENCY = 512
+
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
+
+
+def parse_duration(value: Any) -> Any:
+    """`90`, `"30m"` or `"1.5h"` as seconds; anything else goes on to the type's own refusal."""
+    if isinstance(value, str):
+        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)", value.strip())
+        if match is None:
+            raise ValueError(f"'{value}' is not a duration, write it like 90s, 30m or 12h")
+        return float(match[1]) * _UNITS[match[2]]
+    if isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    return value
+
+
+Seconds = Annotated[
+    float,
+    BeforeValidator(parse_duration),
+    Field(gt=0),
+    WithJsonSchema({"type": ["string", "number"], "pattern": r"^[0-9]+(\.[0-9]+)?(ms|s|m|h|d)$"}),
+]
+"""A duration in seconds; in the file `90`, `90s`, `30m`, `12h`."""
+
+Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
+VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
+FlagName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
+
+
+def _decimal(value: Any) -> Any:
+    """Integers are written in decimal; anything else that is no text is refused."""
+    if isinstance(value, bool):
+        word = "true" if value else "false"
+        raise ValueError(f'{word} is not the value of a variable, write "{word}" in quotes, 0 or 1')
+    return str(value) if isinstance(value, int) else value
+
+
+EnvValue = Annotated[
+    str, BeforeValidator(_decimal), WithJsonSchema({"type": ["string", "integer"]})
+]
+
+
+class Strict(BaseModel):
+    """No unknown keys, no conversion between types, no change after reading."""
+
+    model_config = ConfigDict(
+        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
+    )
+
+
+class FaultSpec(Strict):
+    """A fault that the simulated engine plays, for rehearsals and tests."""
+
+    kind: str
+    """One of the names that `specbench simulate --help` lists."""
+    launches: list[Annotated[int, Field(ge=0)]] | None = None
+    """Launch numbers that have the fault, the baseline's being 0; default: every launch."""
+    value: float | None = None
+    """The fault's number where it has one (`hang-after`: tokens, `slow-start`: seconds)."""
+
+
+class EngineSpec(Strict):
+    """What serves the model."""
+
+    kind: Literal["sglang", "simulated", "endpoint"]
+    """`sglang` launches SGLang, `simulated` plays it, `endpoint` measures a running server."""
+    python: str | None = None
+    """The interpreter that has SGLang; default: the one that runs specbench."""
+    command: list[str] = []
+    """Words put in front of the launch command: `[numactl, --cpunodebind=0]`, `[srun, -n1]`."""
+    preset: str | None = None
+    """The machine and model that the simulated engine plays."""
+    startup_scale: Annotated[float, Field(ge=0)] = 0.001
+    """Simulated: real seconds slept for each second of modelled start-up."""
+    overrides: dict[str, Any] = {}
+    """Simulated: numbers of the preset to change, such as `{acceptance: 0.19}`."""
+    faults: list[FaultSpec] = []
+    """Simulated: what goes wrong on purpose."""
+    url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")] | None = None
+    """Endpoint: where the server answers, such as `http://127.0.0.1:30000`."""
+
+    @model_validator(mode="after")
+    def _has_what_it_needs(self) -> Self:
+        if self.kind == "endpoint" and self.url is None:
+            raise ValueError("kind endpoint needs a url, such as url: http://127.0.0.1:30000")
+        return self
+
+
+class ModelSpec(Strict):
+    """The target model, the draft that speculates for it, and how both are placed."""
+
+    target: Annotated[str, Field(min_length=1)]
+    draft: Annotated[str, Field(min_length=1)] | None = None
+    algorithm: Literal["EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM"]
+    tp: Annotated[int, Field(ge=1, le=1024)] = 1
+    """Tensor-parallel size of the target, in GPUs."""
+
+    @model_validator(mode="after")
+    def _has_its_draft(self) -> Self:
+        if self.algorithm in ("EAGLE", "EAGLE3", "STANDALONE") and self.draft is None:
+            raise ValueError(f"{self.algorithm} needs a draft model, write draft: PATH-OR-NAME")
+        if self.algorithm == "NGRAM" and self.draft is not None:
+            raise ValueError("NGRAM has no draft model, remove draft")
+        return self
+
+
+ServerFlag = FlagValue | list[FlagValue]
+
+
+class ServerSpec(Strict):
+    """Flags and variables that every server of the run gets, the baseline included."""
+
+    flags: dict[FlagName, ServerFlag] = {}
+    env: dict[VariableName, EnvValue] = {}
+
+
+class BaselineSpec(ServerSpec):
+    """The server without speculation that everything is held against."""
+
+    reference_tok_s: Annotated[float, Field(gt=0)] | None = None
+    """A figure known from elsewhere, shown beside the measured one and never mixed with it."""
+
+
+class RangeSpec(Strict):
+    """Every integer from low to high, both included."""
+
+    low: int
+    high: int
+
+    @model_validator(mode="after")
+    def _is_not_reversed(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(
+                f"low {self.low} is above high {self.high}, write {{low: {self.high}, "
+                f"high: {self.low}}}"
+            )
+        return self
+
+
+Values = Annotated[list[int], Field(min_length=1)]
+
+
+class SpaceSpec(Strict):
+    """The dimensions of the search, each with the values it may take."""
+
+    num_steps: RangeSpec | Values | None = None
+    eagle_topk: RangeSpec | Values | None = None
+    num_draft_tokens: Literal["auto"] | Values | None = None
+    draft_tp: Annotated[list[Literal["target"] | int], Field(min_length=1)] | None = None
+    """Tensor-parallel size of the draft; `target` leaves it with the target's."""
+    env: dict[VariableName, Annotated[list[EnvValue], Field(min_length=1)]] = {}
+    flags: dict[FlagName, Annotated[list[FlagValue], Field(min_length=1)]] = {}
+
+
+class WorkloadSpec(Strict):
+    """What is sent to each server."""
+
+    prompts: Annotated[str, Field(min_length=1)] = "builtin:mixed"
+    """`builtin:` chat, code, math, summarise or mixed, or a JSONL file beside the sweep file."""
+    requests: Annotated[int, Field(ge=1, le=1_000_000)] = 16
+    """Requests of one measured window; a level above it sends one request per stream."""
+    output_tokens: Annotated[int, Field(ge=2, le=1_000_000)] = 256
+    temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
+    concurrency: Annotated[
+        list[Annotated[int, Field(ge=1, le=MAX_CONCURRENCY)]], Field(min_length=1)
+    ] = [1]
+    """Numbers of streams held open at a time; each level is measured by itself."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    ignore_eos: bool = True
+    """Every request runs to its full length, so that all points do the same work."""
+
+
+class MeasureSpec(Strict):
+    """How long each point is measured."""
+
+    warmup_requests: Annotated[int, Field(ge=0, le=100_000)] = 2
+    """Requests sent before each level's windows and not counted."""
+    repeats: Annotated[int, Field(ge=1, le=1000)] = 3
+    """Windows per concurrency level."""
+
+
+class ObjectiveSpec(Strict):
+    """What is maximised: each level's ratio to the baseline, combined over the levels."""
+
+    metric: Literal["output_tok_s", "decode_tok_s"] = "output_tok_s"
+    over: Literal["geomean", "min"] | Annotated[int, Field(ge=1)] = "geomean"
+    """`geomean` or `min` over all levels, or one level."""
+
+
+class SearchSpec(Strict):
+    """How points are chosen."""
+
+    sampler: Literal["tpe", "random", "grid"] = "tpe"
+    trials: Annotated[int, Field(ge=1, le=1_000_000)] = 40
+    """Candidates to measure; `grid` measures every point whatever this says."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    time_budget: Seconds | None = None
+    """No new candidate is begun after this."""
+    objective: ObjectiveSpec = ObjectiveSpec()
+    max_failures: Annotated[int, Field(ge=1)] = 3
+    """Failed launches in a row that stop the run."""
+    storage: str | None = None
+    """An Optuna storage URL; default: study.db in the run folder."""
+
+
+class TimeoutSpec(Strict):
+    """How long to wait before giving up."""
+
+    launch: Seconds = 1800.0
+    request: Seconds = 300.0
+
+
+class Sweep(Strict):
+    """A sweep file, read and valid."""
+
+    name: Name
+    engine: EngineSpec
+    model: ModelSpec
+    server: ServerSpec = ServerSpec()
+    baseline: BaselineSpec = BaselineSpec()
+    space: SpaceSpec
+    workload: WorkloadSpec = WorkloadSpec()
+    measure: MeasureSpec = MeasureSpec()
+    search: SearchSpec = SearchSpec()
+    timeouts: TimeoutSpec = TimeoutSpec()

@@ -1,0 +1,69 @@
+"""A point of the search space: one configuration that a server can be started with."""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+FlagValue = bool | int | float | str
+DraftTp = int | Literal["target"]
+
+
+@dataclass(frozen=True)
+class Point:
+    """One element of the space, in canonical form: equal configurations are equal points.
+
+    A dimension that does not exist for the algorithm (NGRAM has no steps) is None. `env` and
+    `flags` are sorted pairs that hold only what is set: `unset` variables and flags that are
+    false are left out, so that every way of not setting something is the same point.
+    """
+
+    num_steps: int | None = None
+    eagle_topk: int | None = None
+    num_draft_tokens: int | None = None
+    draft_tp: DraftTp | None = None
+    env: tuple[tuple[str, str], ...] = ()
+    flags: tuple[tuple[str, FlagValue], ...] = ()
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Point":
+        """The point that `to_json` wrote."""
+        return cls(
+            num_steps=data["num_steps"],
+            eagle_topk=data["eagle_topk"],
+            num_draft_tokens=data["num_draft_tokens"],
+            draft_tp=data["draft_tp"],
+            env=tuple(sorted(data["env"].items())),
+            flags=tuple(sorted(data["flags"].items())),
+        )
+
+    def to_json(self) -> dict[str, Any]:
+        """The shape that ledgers, plans and `--json` show."""
+        return {
+            "num_steps": self.num_steps,
+            "eagle_topk": self.eagle_topk,
+            "num_draft_tokens": self.num_draft_tokens,
+            "draft_tp": self.draft_tp,
+            "env": dict(self.env),
+            "flags": dict(self.flags),
+        }
+
+    @property
+    def key(self) -> str:
+        """A text that is equal for equal points, also across runs and Python versions."""
+        return json.dumps(self.to_json(), sort_keys=True)
+
+    def label(self) -> str:
+        """What a table shows: `2 steps, topk 1, 3 tokens, draft TP 1, NCCL_PROTO=LL`."""
+        parts = []
+        if self.num_steps is not None:
+            parts.append(f"{self.num_steps} step" + "s" * (self.num_steps != 1))
+        if self.eagle_topk is not None and self.eagle_topk > 1:
+            parts.append(f"topk {self.eagle_topk}")
+        if self.num_draft_tokens is not None:
+            parts.append(f"{self.num_draft_tokens} tokens")
+        if self.draft_tp not in (None, "target"):
+            parts.append(f"draft TP {self.draft_tp}")
+        parts += [f"{name}={value}" for name, value in self.env]
+        parts += [f"--{n}" if v is True else f"--{n} {v}" for n, v in self.flags]
+        return ", ".join(parts)

@@ -1,0 +1,29 @@
+"""Server flags that a sweep file may not spell under `flags`, and what sets them instead."""
+
+_LOOPBACK = "it chooses a free port of 127.0.0.1"
+
+
+def _key(name: str) -> str:
+    return f"write {name} instead"
+
+
+RESERVED: dict[str, str] = {
+    "model-path": _key("model.target"),
+    "model": _key("model.target"),
+    "tp": _key("model.tp"),
+    "tp-size": _key("model.tp"),
+    "tensor-parallel-size": _key("model.tp"),
+    "speculative-algorithm": _key("model.algorithm"),
+    "speculative-draft-model-path": _key("model.draft"),
+    "speculative-draft-model": _key("model.draft"),
+    "speculative-num-steps": _key("space.num_steps"),
+    "speculative-eagle-topk": _key("space.eagle_topk"),
+    "speculative-num-draft-tokens": _key("space.num_draft_tokens"),
+    "host": _LOOPBACK,
+    "port": _LOOPBACK,
+    "nccl-port": _LOOPBACK,
+}
+"""Flag without dashes -> the end of the refusal `specbench sets this flag, ...`.
+
+What engine/sglang/flags.py writes by itself; a flag given twice would win or lose by its place.
+"""

@@ -1,0 +1,124 @@
+"""Prompts: the built-in ones and the user's own JSONL, and the order in which they are sent."""
+
+import hashlib
+import json
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import resources
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from tuner.errors import UserError
+
+BUILTIN_KINDS = ("chat", "code", "math", "summarise")
+BUILTIN = (*BUILTIN_KINDS, "mixed")
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """One prompt: a conversation of role and content pairs, the last one the user's."""
+
+    id: str
+    kind: str
+    messages: tuple[tuple[str, str], ...]
+
+    @property
+    def text(self) -> str:
+        """The contents alone, for models without a chat template."""
+        return "\n\n".join(content for _, content in self.messages)
+
+
+def load_prompts(name: str, beside: Path) -> tuple[Prompt, ...]:
+    """The prompts that a sweep file's `workload.prompts` names.
+
+    `builtin:KIND` or a path, relative to the folder `beside`. Raises UserError with FILE:LINE.
+    """
+    if name.startswith("builtin:"):
+        return _builtin(name.removeprefix("builtin:"))
+    path = beside / name
+    try:
+        text = path.read_text(encoding="utf-8")
+    except OSError as error:
+        known = ", ".join(f"builtin:{kind}" for kind in BUILTIN)
+        raise UserError(f"{error.strerror}; use a JSONL file or one of {known}", path) from error
+    except UnicodeDecodeError as error:
+        raise UserError("this is not UTF-8 text, save the prompts as UTF-8", path) from error
+    return _parse(text, path)
+
+
+def _builtin(kind: str) -> tuple[Prompt, ...]:
+    if kind not in BUILTIN:
+        raise UserError(f"there is no builtin:{kind}, there are {', '.join(BUILTIN)}")
+    kinds = BUILTIN_KINDS if kind == "mixed" else (kind,)
+    folder = resources.files("tuner.sweep") / "prompts"
+    files = [(folder / f"{each}.jsonl").read_text(encoding="utf-8") for each in kinds]
+    prompts = [_parse(text, Path(f"{each}.jsonl")) for text, each in zip(files, kinds, strict=True)]
+    # Mixed prompts alternate between kinds, so that the first few hold some of each.
+    return tuple(prompt for group in zip(*prompts, strict=True) for prompt in group)
+
+
+def _parse(text: str, path: Path) -> tuple[Prompt, ...]:
+    prompts: list[Prompt] = []
+    seen: set[str] = set()
+    for number, line in enumerate(text.split("\n"), start=1):
+        if not line.strip():
+            continue
+        where = f"{path}:{number}"
+        try:
+            data = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            raise UserError("this line is not JSON, write one object a line", where) from error
+        prompt = _prompt(data, number, where)
+        if prompt.id in seen:
+            raise UserError(f"id '{prompt.id}' is there twice, make ids unique", where)
+        seen.add(prompt.id)
+        prompts.append(prompt)
+    if not prompts:
+        raise UserError("there is no prompt in this file, write one JSON object a line", path)
+    return tuple(prompts)
+
+
+def _prompt(data: Any, number: int, where: str) -> Prompt:
+    shape = 'write {"prompt": "..."} or {"messages": [{"role": "user", "content": "..."}]}'
+    if not isinstance(data, dict):
+        raise UserError(f"this line is not an object, {shape}", where)
+    if unknown := sorted(set(data) - {"id", "kind", "prompt", "messages"}):
+        raise UserError(f"unknown key '{unknown[0]}', {shape}, with id and kind if you like", where)
+    identity, kind = data.get("id", f"line-{number}"), data.get("kind", "other")
+    if not isinstance(identity, str) or not isinstance(kind, str):
+        raise UserError("id and kind are texts, put them in quotes", where)
+    messages = data.get("messages", [{"role": "user", "content": data.get("prompt")}])
+    if ("prompt" in data) == ("messages" in data) or not isinstance(messages, list) or not messages:
+        raise UserError(f"a prompt has either prompt or messages, {shape}", where)
+    pairs = []
+    for message in messages:
+        if not isinstance(message, dict) or set(message) != {"role", "content"}:
+            raise UserError(f"a message has role and content, {shape}", where)
+        role, content = message["role"], message["content"]
+        if role not in ("system", "user", "assistant") or not isinstance(content, str):
+            raise UserError(f"role is system, user or assistant, content is text, {shape}", where)
+        pairs.append((role, content))
+    if not any(content.strip() for _, content in pairs):
+        raise UserError("this prompt is empty", where)
+    return Prompt(identity, kind, tuple(pairs))
+
+
+def content_hash(prompts: Sequence[Prompt]) -> str:
+    """A hash of what the prompts say, equal across runs and machines."""
+    text = json.dumps([[p.id, p.kind, p.messages] for p in prompts], ensure_ascii=False)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def pick(prompts: Sequence[Prompt], count: int, seed: int) -> tuple[Prompt, ...]:
+    """`count` prompts in an order drawn from `seed`, kinds taking turns, round and round."""
+    draw = random.Random(seed)
+    by_kind: dict[str, list[Prompt]] = {}
+    for prompt in prompts:
+        by_kind.setdefault(prompt.kind, []).append(prompt)
+    for group in by_kind.values():
+        draw.shuffle(group)
+    turns = zip_longest(*by_kind.values())
+    order = [prompt for turn in turns for prompt in turn if prompt is not None]
+    return tuple(order[index % len(order)] for index in range(count))
