@@ -17,7 +17,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from sglang_arguments import Sources, read_arguments, read_facts
+from sglang_arguments import Sources, read_arguments
+from sglang_facts import read_facts
 
 OLDEST = (0, 5, 8)
 SNAPSHOT = Path(__file__).parents[1] / "tuner/engine/sglang/data/arguments.json"

@@ -1,4 +1,4 @@
-"""Read SGLang's command-line arguments, and a few other facts, from its source text.
+"""Read SGLang's command-line arguments from its source text.
 
 Nothing of SGLang is imported: the text is parsed, and only literals are evaluated. Three families:
 
@@ -25,6 +25,7 @@ Argument = dict[str, Any]
 _SERVER_ARGS = "srt/server_args.py"
 _FIELDS = "srt/arg_groups/fields/"
 _CHOICES = "srt/arg_groups/choices.py"
+_BACKENDS = "srt/model_executor/cuda_graph_config.py"
 _KINDS = {None: "value", "?": "optional", "+": "list", "*": "list", 0: "switch"}
 _SWITCH_ACTIONS = ("store_true", "store_false", "store_const")
 _OPERATORS = {ast.Add: operator.add, ast.Mult: operator.mul, ast.USub: operator.neg}
@@ -45,6 +46,10 @@ class _Values:
                 if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
                     self._names.setdefault(node.targets[0].id, node.value)
                 if isinstance(node, ast.ClassDef):
+                    # The constants of `class Backend`, which choices name, by their bare names.
+                    for each in node.body if node.name == "Backend" else ():
+                        if isinstance(each, ast.Assign) and isinstance(each.targets[0], ast.Name):
+                            self._names.setdefault(each.targets[0].id, each.value)
                     self._fields |= {
                         each.target.id: each.value
                         for each in node.body
@@ -66,6 +71,8 @@ class _Values:
                 return self.of(self._names[name])
             case ast.Attribute(value=ast.Name(id="ServerArgs"), attr=name) if name in self._fields:
                 return self.of(self._fields[name])
+            case ast.Attribute(value=ast.Name(id="Backend"), attr=name) if name in self._names:
+                return self.of(self._names[name])
             case ast.Call(func=ast.Name(id="_declared_default"), args=[ast.Constant(value=name)]):
                 return self.of(self._fields[name]) if name in self._fields else None
             case ast.Call(func=ast.Name(id="set" | "list" | "sorted" | "frozenset"), args=[items]):
@@ -101,7 +108,12 @@ class _Values:
 
 def read_arguments(sources: Sources) -> dict[str, Argument]:
     """Every argument of `launch_server` by its first long name, without dashes."""
-    paths = [_SERVER_ARGS, _CHOICES, *sorted(p for p in sources if p.startswith(_FIELDS))]
+    paths = [
+        _SERVER_ARGS,
+        _CHOICES,
+        _BACKENDS,
+        *sorted(p for p in sources if p.startswith(_FIELDS)),
+    ]
     modules = [ast.parse(sources[path]) for path in paths if path in sources]
     values = _Values(modules)
     found: dict[str, Argument] = {}
@@ -149,8 +161,8 @@ def _from_field(
     elif isinstance(inner, ast.Subscript) and _named(inner.value) == "Literal":
         literals = values.of(inner.slice)
         literals = literals if isinstance(literals, list) else [literals]
-        argument["choices"] = [literal for literal in literals if literal is not None]
-        argument["type"] = type(literals[0]).__name__
+        argument["choices"] = values.choices(meta.get("choices")) or literals
+        argument["type"] = "int" if isinstance(literals[0], int) else "str"
     elif isinstance(inner, ast.Subscript) and _named(inner.value) in ("List", "list"):
         element = _named(inner.slice) or "str"
         if "type_parser" not in meta:
@@ -222,9 +234,7 @@ def _action(node: ast.expr, values: _Values) -> Argument:
     return {"kind": "list", "type": "str"}  # LoRAPathAction and its like take words
 
 
-def _named_argument(
-    names: list[str], argument: Argument, default: Any
-) -> tuple[str, Argument]:
+def _named_argument(names: list[str], argument: Argument, default: Any) -> tuple[str, Argument]:
     spelled = [name.removeprefix("--") for name in names if name.startswith("--")]
     spelled = spelled or [name.lstrip("-") for name in names]
     if argument.pop("negatable", False):
@@ -250,76 +260,3 @@ def _named(node: ast.expr | None) -> str:
 
 def _called(call: ast.Call) -> str:
     return _named(call.func)
-
-
-def read_facts(sources: Sources) -> dict[str, list[str]]:
-    """What else changed between releases, as sorted lists of names."""
-    speculative = "srt/speculative/"
-    workers = [
-        path.removeprefix(speculative).removesuffix(".py")
-        for path in sources
-        if path.startswith(speculative) and path.endswith(("_worker.py", "_worker_v2.py"))
-    ]
-    return {
-        "meta_info": _keys_set(sources["srt/managers/tokenizer_manager.py"], "meta_info", "spec_"),
-        "workers": sorted(worker for worker in workers if "/" not in worker),
-        "plugins": ["entry points"] if "srt/plugins/__init__.py" in sources else [],
-        "environment": sorted(
-            {
-                name
-                for path in ("srt/entrypoints/engine.py", "srt/arg_groups/parallel_hook.py")
-                for name in _environment_written(sources.get(path, ""))
-            }
-        ),
-        "spec_variables": sorted(_spec_variables(sources["srt/environ.py"])),
-        "draft_layout": [
-            name
-            for name in ("empty_context", "owns_attention", "resolve_draft_parallel_layout")
-            if any(name in text for p, text in sources.items() if p.startswith(speculative))
-        ],
-    }
-
-
-def _keys_set(text: str, mapping: str, prefix: str) -> list[str]:
-    """Keys that `mapping["key"] = ...`, `mapping.update({...})` or a dict literal sets."""
-    found: set[str] = set()
-    for node in ast.walk(ast.parse(text)):
-        match node:
-            case ast.Assign(targets=[ast.Subscript(value=ast.Name(id=name), slice=key)]):
-                keys = [key] if name == mapping else []
-            case ast.Dict(keys=items):
-                keys = [key for key in items if key is not None]
-            case _:
-                continue
-        found |= {k.value for k in keys if isinstance(k, ast.Constant) and _is(k.value, prefix)}
-    return sorted(found)
-
-
-def _is(value: Any, prefix: str) -> bool:
-    return isinstance(value, str) and value.startswith(prefix)
-
-
-def _environment_written(text: str) -> Iterator[str]:
-    """Names that `os.environ["NAME"] = ...` and `os.environ.setdefault("NAME", ...)` write."""
-    for node in ast.walk(ast.parse(text)):
-        match node:
-            case ast.Assign(targets=[ast.Subscript(value=mapping, slice=ast.Constant(value=name))]):
-                pass
-            case ast.Call(
-                func=ast.Attribute(value=mapping, attr="setdefault"),
-                args=[ast.Constant(value=name), *_],
-            ):
-                pass
-            case _:
-                continue
-        if ast.unparse(mapping) == "os.environ":
-            yield str(name)
-
-
-def _spec_variables(text: str) -> Iterator[str]:
-    """`SGLANG_...SPEC...` and `SGLANG_SIMULATE_...` that environ.py declares, with defaults."""
-    for node in ast.walk(ast.parse(text)):
-        match node:
-            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Call(args=[default, *_])):
-                if "_SPEC_" in name or "SIMULATE_ACC" in name:
-                    yield f"{name}={ast.unparse(default)}"

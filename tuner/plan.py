@@ -43,6 +43,8 @@ class Plan:
     commands: tuple[tuple[Point, Command], ...]
     """In the space's order; the sampler chooses another one."""
     estimate: Estimate
+    notes: tuple[str, ...] = ()
+    """What the engine says about the sweep: the release, what it pins, what stays different."""
 
     def to_json(self, limit: int | None) -> dict[str, Any]:
         """The plan as `--json` prints it; `limit` cuts the list of points."""
@@ -56,6 +58,7 @@ class Plan:
             "launches": self.estimate.launches,
             "hours": round(self.estimate.hours, 2),
             "basis": self.estimate.basis,
+            "notes": list(self.notes),
             "baseline": _command_json(self.baseline),
             "commands": [
                 {"point": point.to_json(), **_command_json(command)}
@@ -64,11 +67,18 @@ class Plan:
         }
 
 
-def make_plan(loaded: LoadedSweep, earlier: list[float]) -> Plan:
-    """Plan a sweep. `earlier` holds launch seconds of this sweep's earlier runs, if any."""
+def make_plan(loaded: LoadedSweep, earlier: list[float], release: str | None = None) -> Plan:
+    """Plan a sweep. `earlier` holds launch seconds of this sweep's earlier runs, if any.
+
+    `release` plans for that SGLang instead of the installed one. Raises UserError for what the
+    engine refuses.
+    """
+    engine = make_engine(loaded.sweep, release)
+    checked = engine.check(loaded)
+    loaded = checked.loaded
     sweep = loaded.sweep
-    engine = make_engine(sweep)
     return Plan(
+        notes=checked.notes,
         loaded=loaded,
         baseline=engine.command(server_config(sweep, None)),
         commands=tuple(

@@ -2,6 +2,7 @@
 
 import os
 import time
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,8 +86,9 @@ def processes_with(name: str, value: str) -> list[psutil.Process]:
 def family_of(port: int) -> list[psutil.Process]:
     """The process that was given the port on its command line, and its descendants."""
     for process in psutil.Process().children(recursive=True):
-        if str(port) in process.cmdline():
-            return [process, *process.children(recursive=True)]
+        with suppress(psutil.Error):
+            if str(port) in process.cmdline():
+                return [process, *process.children(recursive=True)]
     return []
 
 

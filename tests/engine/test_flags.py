@@ -3,6 +3,7 @@
 import pytest
 
 from tuner.engine.base import ServerConfig, server_config
+from tuner.engine.pins import pins
 from tuner.engine.sglang import flags
 from tuner.sweep.model import (
     BaselineSpec,
@@ -30,7 +31,7 @@ def words(
 def test_a_point_is_spelled_in_full() -> None:
     """SGLang asserts where only some of the three numbers are given."""
     assert words(CHAIN) == (
-        "--model-path t --host 127.0.0.1 --port 30000 --tp 2 --speculative-algorithm EAGLE3 "
+        "--model-path t --host 127.0.0.1 --port 30000 --tp-size 2 --speculative-algorithm EAGLE3 "
         "--speculative-draft-model-path d --speculative-num-steps 3 --speculative-eagle-topk 1 "
         "--speculative-num-draft-tokens 4"
     )
@@ -38,7 +39,7 @@ def test_a_point_is_spelled_in_full() -> None:
 
 def test_the_baseline_has_no_speculative_flag() -> None:
     """A draft model alone would already make SGLang speculate."""
-    assert words(None) == "--model-path t --host 127.0.0.1 --port 30000 --tp 2"
+    assert words(None) == "--model-path t --host 127.0.0.1 --port 30000 --tp-size 2"
 
 
 def test_ngram_has_no_draft_and_no_steps() -> None:
@@ -63,7 +64,7 @@ def test_ngram_has_no_draft_and_no_steps() -> None:
 )
 def test_flags_are_spelled_as_argparse_reads_them(value: ServerFlag, spelled: str) -> None:
     """A wrong spelling costs a launch, or sets something else."""
-    assert words(None, given={"x": value}).endswith(f"--tp 2 {spelled}")
+    assert words(None, given={"x": value}).endswith(f"--tp-size 2 {spelled}")
 
 
 def test_every_word_that_is_written_is_reserved() -> None:
@@ -106,5 +107,5 @@ def test_unset_takes_away_what_the_server_section_gives() -> None:
         space=SpaceSpec(num_steps=[1], env={"NCCL_PROTO": ["unset", "LL"]}),
     )
     config = server_config(sweep, None)
-    assert (config.flags, config.env) == ({}, {})
+    assert (config.flags, config.env) == (pins(sweep), {})
     assert config.unset == {"V", "NCCL_PROTO"}

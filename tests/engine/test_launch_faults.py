@@ -100,9 +100,9 @@ def test_an_orphan_of_a_dead_server_is_ended_too(seal: str, tmp_path: Path) -> N
     case = simulated(FaultSpec(kind="orphan-child"))
     server = case.engine.launch(case.config(), tmp_path / "server.log", 0)
     os.kill(launching.family_of(port_of(server.url))[0].pid, signal.SIGKILL)
-    launching.wait_for(lambda: len(left_behind(seal)) == 1)
-    with pytest.raises(EngineFailure):
-        server.check_alive()
+    with pytest.raises(EngineFailure, match="SIGKILL"):
+        launching.wait_for(server.check_alive)
+    assert len(left_behind(seal)) == 1
     server.stop()
     assert left_behind(seal) == []
 
@@ -237,7 +237,7 @@ def test_memory_is_awaited_only_where_something_follows(
 
 
 def test_a_server_whose_scheduler_failed_counts_as_dead(seal: str, tmp_path: Path) -> None:
-    """Between the exception and the end, requests fail; the cause must be told, not the requests."""
+    """Between the exception and the end requests fail; the cause must be told instead of them."""
     case = simulated()
     log = tmp_path / "server.log"
     with case.engine.launch(case.config(), log, 0) as server:
@@ -249,5 +249,5 @@ def test_a_server_whose_scheduler_failed_counts_as_dead(seal: str, tmp_path: Pat
                 "torch.OutOfMemoryError: CUDA out of memory.\n\n"
                 "Received sigquit from a child process. It usually means the child failed.\n"
             )
-        with pytest.raises(EngineFailure, match="OOM: torch.OutOfMemoryError"):
+        with pytest.raises(EngineFailure, match=r"OOM: torch\.OutOfMemoryError"):
             server.check_alive()

@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
 import psutil
@@ -21,8 +22,8 @@ time.sleep(60)
 """
 
 
-def tree(folder: Path, code: str, mark: str = "m") -> ProcessTree:
-    environment = child_environment({}, frozenset(), mark)
+def tree(folder: Path, code: str) -> ProcessTree:
+    environment = child_environment({}, frozenset(), uuid.uuid4().hex)
     started = ProcessTree([sys.executable, "-c", code], environment, folder / "log")
     started.start()
     return started
@@ -58,8 +59,8 @@ def test_other_launches_go_on(tmp_path: Path) -> None:
     """Two sweeps on one machine must not end each other's servers."""
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
-    first = tree(tmp_path / "a", "import time; time.sleep(60)", "first")
-    second = tree(tmp_path / "b", "import time; time.sleep(60)", "second")
+    first = tree(tmp_path / "a", "import time; time.sleep(60)")
+    second = tree(tmp_path / "b", "import time; time.sleep(60)")
     first.stop()
     assert second.exit_status() is None
     second.stop()

@@ -54,15 +54,23 @@ def sweep(context: click.Context, /, file: Path | None, dry_run: bool, **options
 @click.option("--engine", type=click.Choice(ENGINES), help="Instead of the file's engine.kind.")
 @click.option("--all", "show_all", is_flag=True, help="Every point, not the first 20.")
 @click.option("--limit", type=click.IntRange(min=0), default=20, hidden=True)
+@click.option("--sglang", "release", metavar="VERSION", help="Plan for this SGLang release.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
-def plan(file: Path, engine: str | None, show_all: bool, limit: int, as_json: bool) -> None:
+def plan(
+    file: Path,
+    engine: str | None,
+    show_all: bool,
+    limit: int,
+    release: str | None,
+    as_json: bool,
+) -> None:
     """Show what a sweep would launch, with the exact commands. Launches nothing."""
     from tuner.cli.show import show_plan
     from tuner.plan import earlier_launches, make_plan
     from tuner.sweep.door import load_sweep
 
     loaded = load_sweep(file, engine=engine)
-    made = make_plan(loaded, earlier_launches(Path("results") / loaded.sweep.name))
+    made = make_plan(loaded, earlier_launches(Path("results") / loaded.sweep.name), release)
     cut = None if show_all else limit
     if as_json:
         click.echo(json.dumps(made.to_json(cut), indent=2))

@@ -23,6 +23,8 @@ def show_plan(plan: Plan, limit: int | None) -> None:
     for word, reasons in (("dropped", space.dropped), ("collapsed", space.collapsed)):
         for reason, count in reasons.items():
             click.echo(f"  {count:,} {word}: {reason}")
+    for note in plan.notes:
+        click.echo(f"  {note}")
     estimate = plan.estimate
     click.echo(f"  {estimate.launches:,} launches, about {estimate.hours:.1f} h ({estimate.basis})")
     if sweep.engine.kind == "endpoint":

@@ -35,13 +35,19 @@ class SweepOptions:
 
 def run(options: SweepOptions) -> int:
     """Run or resume a sweep, write its report, print what it found. Returns the exit code."""
-    loaded, folder = _resume(options) if options.resume else _begin(options)
+    loaded = _load_again(options.resume, options) if options.resume else _load(options)
     engine = make_engine(loaded.sweep)
+    # What an engine refuses is said before a folder is made.
+    checked = engine.check(loaded)
+    engine.refuse(checked.loaded.sweep)
+    folder = _folder(options, checked.loaded)
     _end_on_signals()
     # With --json, stdout holds the result and nothing else.
-    with watch(loaded, folder, to_stderr=options.as_json) as progress:
+    with watch(checked.loaded, folder, to_stderr=options.as_json) as progress:
+        for note in checked.notes:
+            progress.note(note)
         try:
-            result = run_sweep(loaded, folder, engine, progress)
+            result = run_sweep(checked.loaded, folder, engine, progress)
         except (KeyboardInterrupt, EngineFailure):
             _report_what_there_is(folder, options)
             raise
@@ -53,42 +59,42 @@ def run(options: SweepOptions) -> int:
     return result.exit_code
 
 
-def _begin(options: SweepOptions) -> tuple[LoadedSweep, Run]:
+def _load(options: SweepOptions) -> LoadedSweep:
     if options.file is None:
         raise UserError("give a sweep file, such as sweeps/quickstart.yaml, or --resume RUN")
     loaded = load_sweep(options.file, engine=options.engine)
-    if options.trials is not None:
-        if options.trials.more:
-            number = options.trials.number
-            raise UserError(
-                f"--trials +{number} extends a run, add --resume RUN or write --trials {number}"
-            )
-        loaded = with_trials(loaded, options.trials.number)
-    # What an engine refuses is said before a folder is made.
-    make_engine(loaded.sweep)
-    root = options.out or Path("results") / loaded.sweep.name
-    return loaded, begin_run(root, loaded, options.engine)
-
-
-def _resume(options: SweepOptions) -> tuple[LoadedSweep, Run]:
-    assert options.resume is not None
-    if options.out is not None:
+    if options.trials is None:
+        return loaded
+    number = options.trials.number
+    if options.trials.more:
         raise UserError(
-            "--out begins a new run and --resume goes on with one, leave one of them away"
+            f"--trials +{number} extends a run, add --resume RUN or write --trials {number}"
         )
-    earlier = Run.open(options.resume)
-    engine = options.engine or earlier.settings.engine
+    return with_trials(loaded, number)
+
+
+def _load_again(earlier: Path, options: SweepOptions) -> LoadedSweep:
+    """The sweep of an earlier run: the file that is given, or the run's own copy."""
+    if options.out is not None:
+        raise UserError("--out begins a new run and --resume goes on with one, keep one of them")
+    run = Run.open(earlier)
+    engine = options.engine or run.settings.engine
     if options.file is not None:
-        loaded = load_sweep(options.file, engine=engine)
-    else:
-        source = earlier.settings.beside
-        beside = Path(source) if source else None
-        loaded = load_sweep(earlier.sweep_file, engine=engine, beside=beside)
+        return load_sweep(options.file, engine=engine)
+    beside = Path(run.settings.beside) if run.settings.beside else None
+    return load_sweep(run.sweep_file, engine=engine, beside=beside)
+
+
+def _folder(options: SweepOptions, loaded: LoadedSweep) -> Run:
+    if options.resume is None:
+        root = options.out or Path("results") / loaded.sweep.name
+        return begin_run(root, loaded, options.engine)
+    engine = options.engine or Run.open(options.resume).settings.engine
     folder = reopen_run(options.resume, loaded, engine)
     if options.trials is not None:
         so_far = folder.settings.wanted if options.trials.more else 0
         folder.extend_to(so_far + options.trials.number)
-    return loaded, folder
+    return folder
 
 
 def _report_what_there_is(folder: Run, options: SweepOptions) -> None:

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from tuner.engine.pins import pins
 from tuner.measure.samples import Request
+from tuner.sweep.door import LoadedSweep
 from tuner.sweep.model import UNSET, ModelSpec, ServerFlag, Sweep
 from tuner.sweep.point import Point
 from tuner.sweep.workload import Prompt
@@ -35,7 +37,8 @@ def server_config(sweep: Sweep, point: Point | None) -> ServerConfig:
     """The server of `point`, or of the baseline for None.
 
     Every variable that is a dimension of the space is removed from the environment where the
-    point leaves it unset; the baseline has every dimension at its default.
+    point leaves it unset; the baseline has every dimension at its default. What the file leaves
+    open and SGLang would choose differently with speculation is pinned alike (pins.py).
     """
     if point is None:
         flags, env = dict(sweep.baseline.flags), dict(sweep.baseline.env)
@@ -47,7 +50,7 @@ def server_config(sweep: Sweep, point: Point | None) -> ServerConfig:
         point=point,
         flags={
             k: v
-            for k, v in {**sweep.server.flags, **flags}.items()
+            for k, v in {**pins(sweep), **sweep.server.flags, **flags}.items()
             if v is not False and v != UNSET
         },
         env={k: v for k, v in merged_env.items() if v != UNSET},
@@ -65,6 +68,16 @@ class Command:
     argv: tuple[str, ...]
     env: Mapping[str, str]
     unset: frozenset[str]
+
+
+@dataclass(frozen=True)
+class Checked:
+    """A sweep as an engine will run it."""
+
+    loaded: LoadedSweep
+    """The file's sweep less the points that cannot run."""
+    notes: tuple[str, ...] = ()
+    """What plan and report show of that: the release, what was pinned, what stays different."""
 
 
 @dataclass(frozen=True)
@@ -104,6 +117,13 @@ class Engine(Protocol):
 
     def refuse(self, sweep: Sweep) -> None:
         """Raises UserError where this engine cannot run the sweep; starts no server."""
+
+    def check(self, loaded: LoadedSweep) -> Checked:
+        """The sweep as this engine will run it. Raises UserError, with the line of the mistake.
+
+        Starts no server. Run and plan what it returns, not what was loaded; checking that again
+        changes nothing.
+        """
 
     def command(self, config: ServerConfig) -> Command:
         """The launch command, for plans and best.sh; starts nothing. PORT stands for the port."""

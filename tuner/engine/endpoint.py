@@ -6,11 +6,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from tuner.engine.base import Command, ServerConfig, Tokenised
+from tuner.engine.base import Checked, Command, ServerConfig, Tokenised
 from tuner.engine.http import ServerApi
 from tuner.engine.sglang.flags import speculation_of
 from tuner.engine.sglang.tokenise import Tokeniser, default_python
 from tuner.errors import EngineFailure, Failure, UserError
+from tuner.sweep.door import LoadedSweep
 from tuner.sweep.model import EngineSpec, ModelSpec, ServerSpec, Sweep, TimeoutSpec
 from tuner.sweep.point import Point
 from tuner.sweep.workload import Prompt
@@ -73,6 +74,10 @@ class EndpointEngine:
 
     def refuse(self, sweep: Sweep) -> None:
         """Nothing to refuse before the server has been asked."""
+
+    def check(self, loaded: LoadedSweep) -> Checked:
+        """The sweep as it is: the server runs with whatever it was started with."""
+        return Checked(loaded)
 
     def command(self, config: ServerConfig) -> Command:  # noqa: ARG002
         """No words: this engine starts nothing."""

@@ -4,9 +4,14 @@ from tuner.engine.base import Engine
 from tuner.sweep.model import Sweep
 
 
-def make_engine(sweep: Sweep) -> Engine:
-    """The engine that the sweep names; starts nothing. Raises UserError for what it refuses."""
+def make_engine(sweep: Sweep, release: str | None = None) -> Engine:
+    """The engine that the sweep names; starts nothing. Raises UserError for what it refuses.
+
+    `release` is an SGLang version to plan for, instead of the one that is installed.
+    """
     spec, timeouts, model = sweep.engine, sweep.timeouts, sweep.model
+    if release is not None:
+        spec = spec.model_copy(update={"release": release})
     if spec.kind == "simulated":
         from tuner.engine.simulated.engine import SimulatedEngine
 

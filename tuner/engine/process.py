@@ -26,6 +26,8 @@ MARK = "SPECBENCH_LAUNCH"
 
 TERM_GRACE_S = 4.0
 KILL_LIMIT_S = 4.0
+REAP_LIMIT_S = 2.0
+"""A process shows as a zombie when its main thread is gone; the others take a moment longer."""
 OBSERVE_EVERY_S = 0.5
 
 _log = logging.getLogger(__name__)
@@ -86,7 +88,8 @@ class ProcessTree:
     def start(self) -> None:
         """Start the child. Raises OSError where its program cannot be run."""
         self._log_path.parent.mkdir(parents=True, exist_ok=True)
-        with interrupts_deferred(), self._log_path.open("wb") as output:
+        self._log_path.write_bytes(b"")
+        with interrupts_deferred(), self._log_path.open("ab") as output:
             self._popen = subprocess.Popen(
                 self._argv,
                 stdin=subprocess.DEVNULL,
@@ -135,7 +138,7 @@ class ProcessTree:
             self._seen.update(psutil.Process(self._popen.pid).children(recursive=True))
 
     def stop(self) -> None:
-        """End every process of the launch, within TERM_GRACE_S + KILL_LIMIT_S; safe to repeat."""
+        """End every process of the launch, within ten seconds; safe to repeat."""
         if self._popen is None or self._ended:
             return
         with interrupts_deferred():
@@ -145,7 +148,7 @@ class ProcessTree:
                 self._ask()
             self._kill()
             with suppress(subprocess.TimeoutExpired):
-                self._popen.wait(timeout=1.0)
+                self._popen.wait(timeout=REAP_LIMIT_S)
             self._ended = True
             _running.discard(self)
 

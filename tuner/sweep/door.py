@@ -27,6 +27,10 @@ class LoadedSweep:
     text: str
     """The file as it was read, for the run folder."""
 
+    def document(self) -> Document:
+        """The file's values with their lines, for a mistake that is found later."""
+        return read_document(self.text, str(self.path))
+
 
 def load_sweep(path: Path, *, engine: str | None = None, beside: Path | None = None) -> LoadedSweep:
     """Read and check a sweep file.

@@ -83,6 +83,9 @@ class EngineSpec(Strict):
     """`sglang` launches SGLang, `simulated` plays it, `endpoint` measures a running server."""
     python: str | None = None
     """The interpreter that has SGLang; default: the one that runs specbench."""
+    release: str | None = None
+    """SGLang's version, such as 0.5.17, where `command` hides the interpreter from specbench;
+    default: what `python` has. Simulated: the release that is played."""
     command: list[str] = []
     """Words put in front of the launch command: `[numactl, --cpunodebind=0]`, `[srun, -n1]`."""
     preset: str | None = None

@@ -9,7 +9,7 @@ for more loads all its weights and then dies at graph capture.
 import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from itertools import product
 from typing import Any
 
@@ -57,6 +57,8 @@ class Space:
     auto: bool
     """num_draft_tokens is `auto`: only sizes between steps + 1 and steps * topk + 1."""
     tp: int
+    excluded: Mapping[Point, str] = field(default_factory=dict)
+    """Points that the engine at hand cannot run, with the reason."""
 
     @classmethod
     def from_sweep(cls, sweep: Sweep, document: Document) -> "Space":
@@ -74,6 +76,15 @@ class Space:
         if sweep.engine.kind == "endpoint":
             return space
         return space._enumerated(document)
+
+    def without(self, excluded: Mapping[Point, str]) -> "Space":
+        """The same space less some points, each counted as dropped for its reason."""
+        return replace(
+            self,
+            points=tuple(point for point in self.points if point not in excluded),
+            dropped=Counter(self.dropped) + Counter(excluded.values()),
+            excluded={**self.excluded, **excluded},
+        )
 
     def _enumerated(self, document: Document) -> "Space":
         combinations = math.prod(map(len, self.dimensions.values()))
@@ -142,7 +153,7 @@ class Space:
             elif reason := self._illegal_tree(steps, topk, tokens):
                 return reason
         placement = values.get("draft_tp")
-        return Point(
+        point = Point(
             num_steps=steps,
             eagle_topk=topk,
             num_draft_tokens=tokens,
@@ -150,6 +161,7 @@ class Space:
             env=_set_values(values, "env.", UNSET),
             flags=_set_values(values, "flags.", False),
         )
+        return self.excluded.get(point, point)
 
     def _illegal_tree(self, steps: int, topk: int, tokens: int | None) -> str | None:
         if self.auto and tokens not in auto_tokens(steps, topk):

@@ -3,13 +3,20 @@
 import os
 import subprocess
 from collections.abc import Sequence
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 
-from tuner.engine.base import Command, ServerConfig, Tokenised
+from tuner.engine.base import Checked, Command, ServerConfig, Tokenised
 from tuner.engine.launched import Launch, LaunchedServer
 from tuner.engine.sglang import flags
+from tuner.engine.sglang.checking import check, check_named
+from tuner.engine.sglang.interpreter import flags_of_help, installed_version
+from tuner.engine.sglang.releases import Release, latest, parse_version
+from tuner.engine.sglang.spelling import spelled_config
 from tuner.engine.sglang.tokenise import Tokeniser, default_python
 from tuner.errors import UserError
+from tuner.sweep.door import LoadedSweep
 from tuner.sweep.model import EngineSpec, ModelSpec, ServerSpec, Sweep, TimeoutSpec
 from tuner.sweep.point import DraftTp
 from tuner.sweep.workload import Prompt
@@ -49,15 +56,48 @@ class SglangEngine:
         if not self._spec.command:
             self._check_interpreter()
 
+    def check(self, loaded: LoadedSweep) -> Checked:
+        """By the rules of the release: engine.release, or what the interpreter has.
+
+        Needs no SGLang. A release that is not in the table is asked for its flags.
+        """
+        if self._spec.release is not None:
+            check_named(self._spec.release, loaded)
+        also: frozenset[str] = frozenset()
+        if self.release.warning is not None and self._is_asked:
+            also = flags_of_help(self._python, self._server.env) or also
+        return check(loaded, self.release, also)
+
+    @cached_property
+    def release(self) -> Release:
+        """The SGLang that the sweep is for; asks the interpreter, once."""
+        if self._spec.release is not None:
+            return parse_version(self._spec.release, "engine.release")
+        found = installed_version(self._python, self._server.env) if self._is_asked else None
+        if found is not None:
+            return parse_version(found, self._python)
+        newest = latest()
+        return replace(
+            newest,
+            warning=f"the release is not known here and taken for {newest.known}, the newest: "
+            "engine.release or --sglang says which it is",
+        )
+
+    @property
+    def _is_asked(self) -> bool:
+        """Behind docker, ssh or srun the interpreter is another machine's."""
+        return not self._spec.command and self._spec.release is None
+
     def command(self, config: ServerConfig) -> Command:
         """The launch command with PORT for the port; starts nothing."""
-        return flags.shown_command(self._program, config)
+        return flags.shown_command(self._program, spelled_config(config, self.release))
 
     def launch(self, config: ServerConfig, log: Path, launch_id: int) -> LaunchedServer:  # noqa: ARG002
         """Start a server and return when it has generated a token."""
         if config.point is not None:
             _refuse_draft_tp(config.point.draft_tp, config.model.tp)
-        return LaunchedServer.start(Launch(self._program, config, log, self._timeouts))
+        spelled = spelled_config(config, self.release)
+        return LaunchedServer.start(Launch(self._program, spelled, log, self._timeouts))
 
     def tokenise(self, prompts: Sequence[Prompt]) -> Tokenised:
         """Prompts with the model's chat template, as ids."""

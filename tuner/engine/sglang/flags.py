@@ -1,7 +1,8 @@
 """The only place that spells SGLang's flags.
 
-Everything here holds for SGLang 0.5.8 to 0.5.23. Names that changed in between are the sweep
-file's business: it writes them under `server.flags` for the release at hand.
+The flags that are written here have the same names in SGLang 0.5.8 to 0.5.23, which
+tests/engine/test_argument_contract.py holds against every release; the sweep file's own are put
+into the release's spelling before (spelling.py).
 """
 
 from collections.abc import Mapping, Sequence
@@ -65,7 +66,7 @@ def environment(config: ServerConfig) -> dict[str, str]:
 def server_words(config: ServerConfig, port: int | str, nccl_port: int | None = None) -> list[str]:
     """The words after the program. SGLang chooses the NCCL port itself where none is given."""
     words = ["--model-path", config.model.target, "--host", HOST, "--port", str(port)]
-    words += ["--tp", str(config.model.tp)]
+    words += ["--tp-size", str(config.model.tp)]
     if nccl_port is not None:
         words += ["--nccl-port", str(nccl_port)]
     if config.point is not None:

@@ -9,7 +9,7 @@ from tuner.engine.simulated.log import log
 
 def main(argv: list[str] | None = None) -> int:
     """Serve until a signal. Returns the exit status: 2 for wrong arguments, 1 for what SGLang
-    refuses after reading them, 0 after SIGINT."""
+    refuses after reading them, the release's own after SIGINT."""
     try:
         parsed = arguments.parse(argv)
     except SystemExit as error:
@@ -18,9 +18,10 @@ def main(argv: list[str] | None = None) -> int:
         log(f"ValueError: {error}")
         return 1
     try:
-        return asyncio.run(server.serve(parsed))
+        ended = asyncio.run(server.serve(parsed))
     except KeyboardInterrupt:
         return 130
+    return ended or int(parsed.release.text("interrupted_status") or 0)
 
 
 if __name__ == "__main__":

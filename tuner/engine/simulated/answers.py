@@ -1,4 +1,4 @@
-"""What goes over the wire: requests read, answers spelled as SGLang 0.5.17 spells them."""
+"""What goes over the wire: requests read, answers spelled as the played release spells them."""
 
 import json
 import random
@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tuner.engine.sglang.releases import Release
 from tuner.engine.simulated.batching import Running
 from tuner.engine.simulated.performance import Speculation
 
@@ -111,10 +112,15 @@ class Wire:
     """Spells the answers for one request, from its arrival on."""
 
     def __init__(
-        self, request: Running, speculation: Speculation | None, index: int | None = None
+        self,
+        request: Running,
+        speculation: Speculation | None,
+        release: Release,
+        index: int | None = None,
     ) -> None:
         self._request = request
         self._speculation = speculation
+        self._release = release
         self._arrived = time.monotonic()
         self._sent = 0
         self._sent_characters = 0
@@ -181,7 +187,7 @@ class Wire:
             return {}
         proposed = request.verify_ct * (spec.draft_tokens - 1)
         correct, histogram = request.correct_drafts, list(request.histogram)
-        return {
+        spelled = {
             "spec_accept_rate": correct / proposed,
             "spec_accept_length": request.tokens / request.verify_ct,
             "spec_num_correct_drafts": correct,
@@ -191,4 +197,8 @@ class Wire:
             "spec_proposed_drafts": proposed,
             "spec_correct_drafts_histogram": histogram,
             "spec_accept_histogram": histogram,
+            "spec_accept_token_num": correct,
+            "spec_draft_token_num": proposed,
         }
+        known = self._release.meta_info
+        return {name: value for name, value in spelled.items() if name in known}

@@ -3,10 +3,12 @@
 import argparse
 import json
 import os
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from tuner.engine.sglang.releases import Release, parse_version
 from tuner.engine.simulated.faults import FAULTS, Faults
 from tuner.engine.simulated.performance import NCCL_VARIABLES, Performance, Speculation
 from tuner.engine.simulated.presets import load_preset, preset_names
@@ -73,6 +75,8 @@ _SWITCHES = (
 class Arguments:
     """A command line and environment, read."""
 
+    release: Release
+    """The SGLang that is played."""
     server_args: Mapping[str, Any]
     """SGLang's arguments by its own attribute names, defaults and unknown flags included."""
     performance: Performance
@@ -99,6 +103,11 @@ def _parser() -> argparse.ArgumentParser:
     )
     own = parser.add_argument_group("the simulation")
     own.add_argument("--preset", default=DEFAULT_PRESET, help=f"one of {', '.join(preset_names())}")
+    own.add_argument(
+        "--sglang-version",
+        metavar="VERSION",
+        help=f"the release that is played, with its flags only; default: {PLAYS_VERSION} with any",
+    )
     own.add_argument(
         "--startup-scale", type=float, default=0.001, help="real seconds per model second"
     )
@@ -141,12 +150,15 @@ def parse(argv: list[str] | None, environment: Mapping[str, str] = os.environ) -
     unknown = _unknown_flags(parser, rest)
     preset, scale = values.pop("preset"), values.pop("startup_scale")
     overrides, fault_words = values.pop("override"), values.pop("fault")
-    outlives_parent = values.pop("outlive_parent")
+    outlives_parent, played = values.pop("outlive_parent"), values.pop("sglang_version")
     try:
         machine = load_preset(preset, dict(_override(word) for word in overrides))
         faults = Faults.parse(fault_words)
+        release = parse_version(played or PLAYS_VERSION)
     except (UserError, ValueError) as error:
         parser.error(str(error))
+    if played is not None:
+        _refuse_foreign_flags(parser, argv, release)
     if scale < 0:
         parser.error(f"argument --startup-scale: it is not negative, {scale} is")
     if faults.has("bad-args"):
@@ -160,6 +172,7 @@ def parse(argv: list[str] | None, environment: Mapping[str, str] = os.environ) -
     speculation = _speculation(values, environment)
     length = float(environment.get("SGLANG_SIMULATE_ACC_LEN", "-1"))
     return Arguments(
+        release=release,
         server_args={**values, **unknown},
         performance=Performance(
             machine=machine,
@@ -173,6 +186,25 @@ def parse(argv: list[str] | None, environment: Mapping[str, str] = os.environ) -
         faults=faults,
         outlives_parent=outlives_parent,
     )
+
+
+def _refuse_foreign_flags(
+    parser: argparse.ArgumentParser, argv: list[str] | None, release: Release
+) -> None:
+    """Ends the process as the release's own argparse does for a flag that it does not have.
+
+    argparse takes the beginning of a name for the name, where just one begins so.
+    """
+    own = ("preset", "sglang-version", "startup-scale", "override", "fault", "outlive-parent")
+    for word in sys.argv[1:] if argv is None else argv:
+        name = word.removeprefix("--").partition("=")[0]
+        if not word.startswith("--") or name in own or name in release.arguments:
+            continue
+        begun = [f"--{known}" for known in release.arguments if known.startswith(name)]
+        if len(begun) > 1:
+            parser.error(f"ambiguous option: --{name} could match {', '.join(begun)}")
+        if not begun:
+            parser.error(f"unrecognized arguments: {word}")
 
 
 def _attribute(flag: str) -> str:

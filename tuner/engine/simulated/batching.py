@@ -9,9 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from time import monotonic
 
+from tuner.engine.sglang.releases import Release
 from tuner.engine.simulated.acceptance import plan_cycles
 from tuner.engine.simulated.arguments import Arguments
 from tuner.engine.simulated.log import log
+from tuner.engine.simulated.performance import Speculation
 
 # Plain words: a token's text needs no escaping in JSON, and its id is 100 plus its place here.
 # fmt: off
@@ -82,6 +84,12 @@ class SpecTotals:
     @property
     def accept_length(self) -> float | None:
         return 1 + self.correct / self.verifies if self.verifies else None
+
+    def accept_rate(self, speculation: Speculation, release: Release) -> float:
+        """As the release's log line and gauge have it: up to 0.5.10 the bonus token counts."""
+        if release.at_least("0.5.11"):
+            return self.correct / (self.verifies * max(1, speculation.draft_tokens - 1))
+        return (self.correct + self.verifies) / (self.verifies * speculation.draft_tokens)
 
 
 class Scheduler:
@@ -253,7 +261,7 @@ class Scheduler:
         accept = ""
         if self._spec is not None:
             window = self._since_log
-            rate = window.correct / (window.verifies * max(1, self._spec.draft_tokens - 1))
+            rate = window.accept_rate(self._spec, self._arguments.release)
             accept = f"accept len: {window.accept_length:.2f}, accept rate: {rate:.2f}, "
             self.totals.verifies += window.verifies
             self.totals.correct += window.correct

@@ -10,15 +10,21 @@ from importlib import resources
 from pathlib import Path
 from typing import Any
 
-from tuner.engine.base import Command, ServerConfig, Tokenised
+from tuner.engine.base import Checked, Command, ServerConfig, Tokenised
 from tuner.engine.launched import Launch, LaunchedServer
 from tuner.engine.sglang import flags
+from tuner.engine.sglang.checking import check, check_named
+from tuner.engine.sglang.releases import Release, parse_version
+from tuner.engine.sglang.spelling import spelled_config
 from tuner.engine.sglang.tokenise import as_text
 from tuner.errors import UserError
+from tuner.sweep.door import LoadedSweep
 from tuner.sweep.model import EngineSpec, FaultSpec, ModelSpec, Sweep, TimeoutSpec
 from tuner.sweep.workload import Prompt
 
 DEFAULT_PRESET = "quickstart"
+PLAYS_RELEASE = "0.5.17"
+"""What it plays where the sweep file names no release."""
 
 
 def presets() -> list[str]:
@@ -41,6 +47,7 @@ class SimulatedEngine:
             raise UserError(
                 f"there is no preset '{preset}', engine.preset is one of {', '.join(presets())}"
             )
+        self._played = spec.release or PLAYS_RELEASE
         self._timeouts = timeouts
         self._faults = spec.faults
         self._program = (
@@ -48,15 +55,25 @@ class SimulatedEngine:
             *(sys.executable, "-m", "tuner.engine.simulated"),
             *("--preset", preset),
             *("--startup-scale", str(spec.startup_scale)),
+            *(("--sglang-version", spec.release) if spec.release else ()),
             *_override_words(spec.overrides),
         )
+
+    @property
+    def _release(self) -> Release:
+        return parse_version(self._played, "engine.release")
 
     def refuse(self, sweep: Sweep) -> None:
         """Every sweep can be played."""
 
+    def check(self, loaded: LoadedSweep) -> Checked:
+        """By the rules of the release that is played."""
+        check_named(self._played, loaded)
+        return check(loaded, self._release)
+
     def command(self, config: ServerConfig) -> Command:
         """The launch command, without faults, and with PORT for the port; starts nothing."""
-        return flags.shown_command(self._program, config)
+        return flags.shown_command(self._program, spelled_config(config, self._release))
 
     def launch(self, config: ServerConfig, log: Path, launch_id: int) -> LaunchedServer:
         """Start a server, with the faults of this launch; its `launch_s` is model time."""
@@ -67,7 +84,8 @@ class SimulatedEngine:
             for word in ("--fault", _spell_fault(fault))
         ]
         program = (*self._program, *faults)
-        server = LaunchedServer.start(Launch(program, config, log, self._timeouts))
+        spelled = spelled_config(config, self._release)
+        server = LaunchedServer.start(Launch(program, spelled, log, self._timeouts))
         server.launch_s = _modelled_launch(server)
         return server
 

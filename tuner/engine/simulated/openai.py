@@ -69,7 +69,7 @@ async def _complete(
     limit = body.get("max_completion_tokens") or body.get("max_tokens") or 128
     params = {"max_new_tokens": limit, "ignore_eos": body.get("ignore_eos", False)}
     running = new_request(prompt, Limits.read(params))
-    wire = Wire(running, state.arguments.performance.speculation)
+    wire = Wire(running, state.arguments.performance.speculation, state.arguments.release)
     shape = _Shape(running, wire, str(state.server_args["served_model_name"]), is_chat)
     fault = state.next_fault()
     if fault in ("garbage-json", "truncated-json"):

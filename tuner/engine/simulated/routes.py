@@ -88,7 +88,8 @@ async def generate(http: web.Request) -> web.StreamResponse:
     limits = Limits.read(params)
     running = [new_request(p, limits, rid if isinstance(rid, str) else None) for p in prompts]
     speculation = state.arguments.performance.speculation
-    wires = [Wire(r, speculation, i if is_list else None) for i, r in enumerate(running)]
+    release = state.arguments.release
+    wires = [Wire(r, speculation, release, i if is_list else None) for i, r in enumerate(running)]
     fault = state.next_fault()
     if fault in ("garbage-json", "truncated-json"):
         return await _garbled(http, bool(body.get("stream")), fault)
@@ -222,8 +223,7 @@ async def metrics(http: web.Request) -> web.Response:
     speculation = state.arguments.performance.speculation
     if speculation is not None and totals.accept_length is not None:
         gauges["spec_accept_length"] = totals.accept_length
-        proposed = totals.verifies * (speculation.draft_tokens - 1)
-        gauges["spec_accept_rate"] = totals.correct / proposed
+        gauges["spec_accept_rate"] = totals.accept_rate(speculation, state.arguments.release)
     labels = f'{{model_name="{state.server_args["served_model_name"]}",tp_rank="0"}}'
     lines = [
         f"# TYPE sglang:{name} gauge\nsglang:{name}{labels} {value}\n"

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tuner.engine.simulated.arguments import PLAYS_VERSION, Arguments
+from tuner.engine.simulated.arguments import Arguments
 from tuner.engine.simulated.batching import Scheduler
 
 ANOTHER_MODEL = "somebody-else/another-model"
@@ -65,7 +65,7 @@ class State:
             "status": "ready",
             "max_total_num_tokens": machine.token_capacity,
             "internal_states": [internal],
-            "version": PLAYS_VERSION,
+            "version": self.arguments.release.asked,
             "kv_events": None,
             "simulated": {
                 "preset": machine.name,

@@ -1,0 +1,24 @@
+#!/usr/bin/env bash
+# 2 steps, 3 tokens, from run h200_llama8b_eagle3/20261129-195508
+set -eu
+export HF_HUB_OFFLINE=1
+export SGLANG_SIMULATE_ACC_LEN=3
+exec /opt/torch/.venv/bin/python3 -m sglang.launch_server \
+  --model-path models/llama8b-target \
+  --host 127.0.0.1 \
+  --port "${PORT:-30000}" \
+  --tp 2 \
+  --speculative-algorithm EAGLE3 \
+  --speculative-draft-model-path models/llama8b-eagle3 \
+  --speculative-num-steps 2 \
+  --speculative-eagle-topk 1 \
+  --speculative-num-draft-tokens 3 \
+  --load-format dummy \
+  --attention-backend triton \
+  --sampling-backend pytorch \
+  --grammar-backend none \
+  --cuda-graph-backend-prefill disabled \
+  --cuda-graph-max-bs-decode 4 \
+  --max-running-requests 4 \
+  --mem-fraction-static 0.6 \
+  --disable-radix-cache

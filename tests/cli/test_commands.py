@@ -1,0 +1,189 @@
+"""The command line as scripts and people use it: real processes, exit codes, stdout."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from tests.sweeps import tiny_sweep
+
+HEAVY = ("pandas", "optuna", "matplotlib", "scipy", "numpy", "aiohttp")
+
+
+def specbench(*words: str | Path, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    command = [sys.executable, "-m", "tuner", *map(str, words)]
+    return subprocess.run(command, capture_output=True, text=True, timeout=100, cwd=cwd)
+
+
+def test_help_imports_nothing_heavy() -> None:
+    """Help and completion would take seconds on a busy machine."""
+    code = (
+        "import sys\nfrom tuner.cli import main\n"
+        "try: main(['--help'])\nexcept SystemExit: pass\n"
+        f"print([m for m in {HEAVY!r} if m in sys.modules], file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert "Usage: specbench" in done.stdout
+    assert done.stderr.strip() == "[]"
+
+
+def test_a_sweep_prints_only_json_on_stdout_and_leaves_a_whole_run(tmp_path: Path) -> None:
+    """CI reads stdout; production takes best.sh from the folder."""
+    tiny_sweep(tmp_path, search="trials: 2")
+    done = specbench("sweep", tmp_path / "tiny.yaml", "--out", tmp_path / "out", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert set(found) == {"run", "baseline", "best", "speedup", "launches", "trials"}
+    assert (found["launches"], found["trials"]) == (3, 2)
+    assert found["baseline"]["1"]["output_tok_s"] > 0
+    assert set(found["speedup"]["1"]) == {"value", "low", "high"}
+    run = Path(found["run"])
+    assert run.parent == tmp_path / "out"
+    for name in (
+        "sweep.yaml",
+        "machine.json",
+        "trials.jsonl",
+        "study.db",
+        "report.md",
+        "best.yaml",
+    ):
+        assert (run / name).stat().st_size > 0
+    assert len((run / "trials.jsonl").read_text().splitlines()) == 3
+    assert os.access(run / "best.sh", os.X_OK)
+    assert specbench("report", run).stdout.strip() == str(run / "report.md")
+    same = specbench("compare-report", run, run)
+    assert same.returncode == 0, same.stderr
+    assert "no difference seen" in same.stdout
+
+
+def test_a_sweep_for_people_ends_with_table_speedup_and_report(tmp_path: Path) -> None:
+    tiny_sweep(tmp_path, search="trials: 1")
+    done = specbench("sweep", tmp_path / "tiny.yaml", "--out", tmp_path / "out")
+    assert done.returncode == 0, done.stderr
+    assert "no speculation (baseline)" in done.stdout
+    assert "(simulated)" in done.stdout
+    assert "report.md" in done.stdout
+    assert "trial 1 [1/1]" in done.stdout
+
+
+def test_a_mistake_is_one_line_with_exit_code_2_and_no_folder(tmp_path: Path) -> None:
+    tiny_sweep(tmp_path)
+    path = tmp_path / "tiny.yaml"
+    path.write_text(path.read_text().replace("num_steps", "num_step"))
+    done = specbench("sweep", path, "--out", tmp_path / "out")
+    assert done.returncode == 2
+    assert done.stderr.splitlines() == [
+        f"specbench: {path}:6: space.num_step: unknown key, did you mean num_steps?"
+    ]
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["sweep"], "give a sweep file"),
+        (["sweep", "gone.yaml"], "gone.yaml: No such file"),
+        (["sweep", "tiny.yaml", "--trials", "0"], "write 20, or +20 with --resume"),
+        (["sweep", "tiny.yaml", "--trials", "+3"], "add --resume RUN or write --trials 3"),
+        (["sweep", "tiny.yaml", "--engine", "vllm"], "'vllm' is not one of"),
+        (["sweep", "tiny.yaml", "--resume", "gone"], "gone: this is no run folder"),
+        (["report", "gone"], "gone: this is no run folder"),
+        (["compare-report", "gone"], "two runs or more"),
+        (["plan"], "Missing argument"),
+        (["plan", "."], "Is a directory"),
+        (["dashboard", "gone"], "gone: this is no run folder"),
+        (["simulate", "--preset", "nowhere"], "nowhere"),
+        (["tune"], "No such command"),
+    ],
+    ids=" ".join,
+)
+def test_wrong_arguments_get_a_sentence_and_exit_code_2(
+    tmp_path: Path, words: list[str], said: str
+) -> None:
+    tiny_sweep(tmp_path)
+    done = specbench(*words, cwd=tmp_path)
+    assert done.returncode == 2
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_an_engine_that_fails_ends_with_exit_code_1_and_its_label(tmp_path: Path) -> None:
+    tiny_sweep(tmp_path, faults="{kind: oom-load}")
+    done = specbench("sweep", tmp_path / "tiny.yaml", "--out", tmp_path / "out")
+    assert done.returncode == 1
+    assert "specbench: OOM:" in done.stderr
+    assert "mem-fraction-static" in done.stderr
+
+
+def test_plan_and_dry_run_are_the_same_and_launch_nothing(tmp_path: Path) -> None:
+    """Whoever has one night on eight GPUs wants to see it before."""
+    plan = specbench("plan", "sweeps/kimi_eagle3.yaml")
+    assert plan.returncode == 0, plan.stderr
+    assert plan.stdout == specbench("sweep", "sweeps/kimi_eagle3.yaml", "--dry-run").stdout
+    assert "NCCL_P2P_DISABLE=1" in specbench("plan", "sweeps/kimi_eagle3.yaml", "--all").stdout
+    assert "more, --all shows them" in plan.stdout
+    assert "--speculative-num-steps 1" in plan.stdout
+    assert "env -u NCCL_ALGO" in plan.stdout
+
+
+def test_a_plan_as_json_holds_words_and_environment_of_every_point() -> None:
+    done = specbench("plan", "sweeps/quickstart.yaml", "--all", "--json")
+    plan = json.loads(done.stdout)
+    assert len(plan["commands"]) == plan["points"]
+    last = plan["commands"][-1]
+    assert last["point"]["env"] == last["env"] | {} or "NCCL_PROTO" in last["env"]
+    assert "--speculative-algorithm" in last["argv"]
+    assert "--speculative-algorithm" not in plan["baseline"]["argv"]
+    assert plan["launches"] > 1
+
+
+def test_the_schema_knows_every_section() -> None:
+    schema = json.loads(specbench("schema").stdout)
+    assert schema["required"] == ["name", "engine", "model", "space"]
+    assert set(schema["properties"]) > {"baseline", "workload", "measure", "search", "timeouts"}
+
+
+def test_an_interrupted_sweep_leaves_no_server_and_goes_on(tmp_path: Path) -> None:
+    """Ctrl-C in the middle of a night must neither hold the GPUs nor lose the night."""
+    tiny_sweep(tmp_path, search="trials: 3")
+    out = tmp_path / "out"
+    words = [sys.executable, "-m", "tuner", "sweep", tmp_path / "tiny.yaml", "--out", out]
+    with (tmp_path / "log").open("w") as log:
+        process = subprocess.Popen(words, stdout=log, stderr=log)
+        deadline = time.monotonic() + 60
+        while "trial 1," not in (tmp_path / "log").read_text() and time.monotonic() < deadline:
+            time.sleep(0.05)
+        servers = psutil.Process(process.pid).children(recursive=True)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(timeout=30) == 130
+    assert not [each for each in servers if each.is_running()]
+    said = (tmp_path / "log").read_text()
+    (run,) = out.iterdir()
+    assert f"go on with: specbench sweep --resume {run}" in said
+    assert "Traceback" not in said
+    resumed = specbench("sweep", "--resume", run, "--json")
+    assert resumed.returncode == 0, resumed.stderr
+    trials = [json.loads(line) for line in (run / "trials.jsonl").read_text().splitlines()]
+    assert [each["trial"] for each in trials] == [0, 1, 2, 3]
+    points = [json.dumps(each["point"], sort_keys=True) for each in trials]
+    assert len(set(points)) == 4
+
+
+def test_unlike_runs_are_refused_with_exit_code_4(tmp_path: Path) -> None:
+    """A ratio between different questions is a wrong answer with two decimals."""
+    runs = []
+    for tokens in (24, 32):
+        tiny_sweep(tmp_path, search="trials: 1")
+        path = tmp_path / "tiny.yaml"
+        path.write_text(path.read_text().replace("output_tokens: 24", f"output_tokens: {tokens}"))
+        done = specbench("sweep", path, "--out", tmp_path / "out", "--json")
+        runs.append(json.loads(done.stdout)["run"])
+    done = specbench("compare-report", *runs)
+    assert done.returncode == 4
+    assert "output tokens" in done.stderr or "output_tokens" in done.stderr
