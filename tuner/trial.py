@@ -26,6 +26,8 @@ from tuner.sweep.workload import pick
 ATTEMPTS = 2
 """Launches of a trial whose failure is worth a retry."""
 
+DEATH_WAIT_S = 2.0
+
 Windows = Mapping[int, Sequence[Window]]
 """Measured windows by concurrency."""
 
@@ -200,7 +202,12 @@ class Bench:
         )
         window = run_window(server.url, requests, load)
         server.check_alive()
-        _judge(window, len(requests))
+        try:
+            _judge(window, len(requests))
+        except EngineFailure as failure:
+            if failure.label is Failure.CLIENT:
+                _tell_death(server)
+            raise
         return window
 
     def _figures(
@@ -250,6 +257,18 @@ def _version_doubt(ledger: Ledger, attempt: _Attempt) -> list[dict[str, str]]:
         return []
     message = f"measured with {now}, the baseline with {first.engine_version}: begin a new run"
     return [_note("engine version", "doubt", message)]
+
+
+def _tell_death(server: Server) -> None:
+    """Raises the cause of death of a server that is about to be seen dead.
+
+    Its sockets break a moment before its exit status can be read; what the clients saw of that is
+    not the cause.
+    """
+    deadline = time.monotonic() + DEATH_WAIT_S
+    while time.monotonic() < deadline:
+        server.check_alive()
+        time.sleep(0.05)
 
 
 def _outcome(failure: EngineFailure | None) -> Literal["ok", "infeasible", "failed"]:

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from tuner.engine.base import Checked
+from tuner.engine.make import make_engine
+from tuner.errors import UserError
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.measure.samples import Window
@@ -12,6 +15,7 @@ from tuner.measure.samples_file import read_samples
 from tuner.measure.statistics import Interval, Metric
 from tuner.result import objective_of, summarise_run
 from tuner.sweep.document import read_document
+from tuner.sweep.door import LoadedSweep
 from tuner.sweep.point import Point
 from tuner.sweep.space import Space
 
@@ -110,13 +114,31 @@ class Findings:
         """Trials that gave no numbers."""
         return [record for record in self.records if record.outcome != "ok"]
 
-    @cached_property
+    @property
     def space(self) -> Space:
         """The space with what was dropped and collapsed."""
+        return self.checked.loaded.space
+
+    @property
+    def release(self) -> str | None:
+        """The engine's version as the last trial that says it has it."""
+        versions = [r.engine_version for r in self.records if r.engine_version]
+        known = [version for version in versions if version != "unknown"]
+        return known[-1] if known else None
+
+    @cached_property
+    def checked(self) -> Checked:
+        """The sweep as the engine of that release sees it, and what it says about it."""
         file = self.run.sweep_file
-        return Space.from_sweep(
-            self.sweep, read_document(file.read_text(encoding="utf-8"), str(file))
-        )
+        text = file.read_text(encoding="utf-8")
+        space = Space.from_sweep(self.sweep, read_document(text, str(file)))
+        loaded = LoadedSweep(self.sweep, space, (), file, text)
+        if self.release is None:
+            return Checked(loaded)
+        try:
+            return make_engine(self.sweep, self.release).check(loaded)
+        except UserError:  # an earlier specbench measured what this one refuses
+            return Checked(loaded)
 
     def gpus(self) -> str:
         """`2 x NVIDIA H200, 139.8 GiB`, or `none`."""

@@ -37,6 +37,7 @@ def write_report(run: Run) -> Path:
         doubts=sections.doubts(findings),
         failures=sections.failures(findings),
         left_out=sections.left_out(findings),
+        alike=sections.alike(findings),
         facts=sections.facts(findings),
         inherited=sections.inherited(findings),
         command=block(sections.command(findings), "bash"),

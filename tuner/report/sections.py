@@ -200,6 +200,12 @@ def left_out(findings: Findings) -> str | None:
     return markdown_table(["reason", "what", "combinations"], rows, 2) if rows else None
 
 
+def alike(findings: Findings) -> str | None:
+    """What every server got alike and what differed between them, as a list."""
+    notes = findings.checked.notes
+    return "\n".join(f"- {escaped(note)}" for note in notes) or None
+
+
 def facts(findings: Findings) -> str:
     """Model, engine, machine and time spent, as a table."""
     model, machine = findings.sweep.model, findings.run.machine()

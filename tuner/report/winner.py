@@ -45,8 +45,7 @@ def launch_command(findings: Findings) -> Command | None:
         return None
     config = server_config(findings.sweep, findings.winner.point)
     # In the spelling of the release that was measured, which this machine may not have.
-    measured = [r.engine_version for r in findings.records if r.engine_version]
-    return make_engine(findings.sweep, measured[-1] if measured else None).command(config)
+    return make_engine(findings.sweep, findings.release).command(config)
 
 
 def one_point_sweep(sweep: Sweep, point: Point) -> Sweep:

@@ -31,12 +31,17 @@ def check_named(text: str, loaded: LoadedSweep) -> None:
         raise loaded.document().error(("engine", "release"), error.message) from error
 
 
-def check(loaded: LoadedSweep, release: Release, also: frozenset[str] = frozenset()) -> Checked:
+def check(
+    loaded: LoadedSweep,
+    release: Release,
+    also: frozenset[str] = frozenset(),
+    on_hardware: bool = True,
+) -> Checked:
     """The sweep as the release can run it. Raises UserError at the line of a mistake.
 
     Points that the release cannot run are taken out of the space, each with its reason; a value
     that no runnable point has is refused. `also` holds flags that the server itself lists beyond
-    those of the table.
+    those of the table. Not `on_hardware`, nothing is told of what only a GPU chooses.
     """
     document = loaded.document()
     checks = _Check(loaded, release, document, also)
@@ -48,7 +53,8 @@ def check(loaded: LoadedSweep, release: Release, also: frozenset[str] = frozense
     notes += [f"--{name} {value} for every server: the file leaves it open and SGLang's default "
               "differs with speculation" for name, value in pins(sweep).items()]  # fmt: skip
     notes += checks.translations()
-    notes += [f"not pinned: {each.flag}: {each.why}" for each in confounds(sweep, release)]
+    if on_hardware:
+        notes += [f"not pinned: {each.flag}: {each.why}" for each in confounds(sweep, release)]
     return Checked(replace(loaded, space=space), tuple(notes))
 
 

@@ -69,7 +69,7 @@ class SimulatedEngine:
     def check(self, loaded: LoadedSweep) -> Checked:
         """By the rules of the release that is played."""
         check_named(self._played, loaded)
-        return check(loaded, self._release)
+        return check(loaded, self._release, on_hardware=False)
 
     def command(self, config: ServerConfig) -> Command:
         """The launch command, without faults, and with PORT for the port; starts nothing."""
