@@ -301,11 +301,11 @@ def test_server_ends_with_the_process_that_started_it(tmp_path):
         "time.sleep(60)\n"
     )
     parent = subprocess.Popen(
-        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        [sys.executable, "-c", script], stdout=subprocess.PIPE, stderr=subprocess.STDOUT
     )
     try:
         child = psutil.Process(int(parent.stdout.readline()))
-        time.sleep(1)
+        assert parent.stdout.readline()  # the server's first word
     finally:
         parent.kill()
         parent.wait()

@@ -1,10 +1,15 @@
 """`python -m tuner.engine.simulated`: the simulated server as a program."""
 
-import asyncio
-import sys
+import os
 
-from tuner.engine.simulated import arguments, server
-from tuner.engine.simulated.log import log
+PARENT = os.getppid()
+"""Taken before the imports below: on a busy machine they outlast a parent that is killed."""
+
+import asyncio  # noqa: E402
+import sys  # noqa: E402
+
+from tuner.engine.simulated import arguments, server  # noqa: E402
+from tuner.engine.simulated.log import log  # noqa: E402
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -18,7 +23,7 @@ def main(argv: list[str] | None = None) -> int:
         log(f"ValueError: {error}")
         return 1
     try:
-        ended = asyncio.run(server.serve(parsed))
+        ended = asyncio.run(server.serve(parsed, PARENT))
     except KeyboardInterrupt:
         return 130
     return ended or int(parsed.release.text("interrupted_status") or 0)

@@ -22,9 +22,12 @@ _BACKLOG = 1024
 _LARGEST_BODY = 256 * 1024**2
 
 
-async def serve(arguments: Arguments) -> int:
-    """Run a server to its end. Returns 0 after SIGINT; SIGTERM drains and ends by SIGKILL."""
-    parent = None if arguments.outlives_parent else asyncio.create_task(_end_with(os.getppid()))
+async def serve(arguments: Arguments, parent_pid: int) -> int:
+    """Run a server to its end. Returns 0 after SIGINT; SIGTERM drains and ends by SIGKILL.
+
+    It also ends with the process `parent_pid`, unless the arguments say otherwise.
+    """
+    parent = None if arguments.outlives_parent else asyncio.create_task(_end_with(parent_pid))
     if arguments.faults.has("orphan-child"):
         start_orphan()
     launch_s = await startup.play(arguments)
