@@ -1,0 +1,92 @@
+"""The shape of the house: what a newcomer relies on when looking for the place of a change."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+PACKAGE = Path("tuner")
+
+FLOORS = (
+    "errors",
+    "sweep",
+    "measure",
+    "engine",
+    "search",
+    "ledger",
+    "plan",
+    "trial",
+    "result",
+    "campaign",
+    "report",
+    "cli",
+)
+"""Lowest first; a room imports those before it."""
+
+OWNERS = {
+    "aiohttp": {"measure", "engine"},  # the load client; the simulated engine's server
+    "click": {"cli"},
+    "jinja2": {"report"},
+    "matplotlib": {"report"},
+    "numpy": {"measure", "engine", "report"},  # arrays come with measure's and pandas' figures
+    "optuna": {"search"},
+    "optuna_dashboard": {"search"},
+    "pandas": {"report"},
+    "psutil": {"engine"},
+    "pydantic": {"sweep", "ledger"},  # ledger: the error of sweep's own base class
+    "pydantic_core": {"sweep"},
+    "pynvml": {"ledger", "engine"},  # machine facts; waiting for GPU memory
+    "requests": {"engine"},
+    "rich": {"cli"},
+    "scipy": {"measure"},
+    "sqlalchemy": {"search"},
+    "yaml": {"sweep", "engine"},  # the door; the simulated engine's presets
+}
+"""Who uses which library."""
+
+
+def modules() -> list[Path]:
+    """The package's modules; what runs inside SGLang (plugin/) is a house of its own."""
+    return [p for p in sorted(PACKAGE.rglob("*.py")) if "plugin" not in p.parts]
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield node.module or ""
+
+
+@pytest.mark.parametrize("path", modules(), ids=str)
+def test_a_room_imports_only_rooms_below(path: Path) -> None:
+    """Otherwise a change below breaks what it cannot see above."""
+    room = room_of(path)
+    for name in imports(path):
+        if name.startswith("tuner.") and room in FLOORS:
+            imported = name.split(".")[1]
+            assert imported in FLOORS, f"{path} imports {name}, which has no floor"
+            assert FLOORS.index(imported) <= FLOORS.index(room), f"{path} imports {name}"
+
+
+@pytest.mark.parametrize("path", modules(), ids=str)
+def test_each_library_belongs_to_its_room(path: Path) -> None:
+    """One library, one room: replacing it must not be a search through the house."""
+    for name in imports(path):
+        top = name.split(".")[0]
+        if top in ("tuner", "__future__") or top in sys.stdlib_module_names:
+            continue
+        alone = path.name == "tokenise_child.py"  # runs under the server's interpreter
+        assert alone or room_of(path) in OWNERS.get(top, set()), f"{path} imports {name}"
+
+
+def test_modules_stay_readable() -> None:
+    lengths = {path: len(path.read_text().splitlines()) for path in PACKAGE.rglob("*.py")}
+    assert {str(path): n for path, n in lengths.items() if n > 300} == {}
