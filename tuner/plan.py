@@ -4,19 +4,26 @@ Launches nothing; needs neither a GPU nor SGLang.
 """
 
 import shlex
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from tuner.engine.base import Command, server_config
 from tuner.engine.make import make_engine
+from tuner.ledger.record import TrialRecord
+from tuner.ledger.run import Run
 from tuner.sweep.door import LoadedSweep
+from tuner.sweep.model import Sweep
 from tuner.sweep.point import Point
 
 ASSUMED_LAUNCH_S = 180.0
-"""A launch of an 8B to 70B model with graph capture; no claim about yours."""
+"""A launch of an 8B to 70B model with graph capture; a large one takes ten minutes and more."""
+SIMULATED_LAUNCH_S = 2.0
+"""Seconds of this machine: an interpreter with its imports."""
 ASSUMED_TOK_S = 100.0
-"""Per stream, where the file gives no reference_tok_s."""
+"""Per stream, where neither an earlier run nor the file's reference_tok_s says it."""
 
 
 @dataclass(frozen=True)
@@ -59,16 +66,18 @@ class Plan:
             "hours": round(self.estimate.hours, 2),
             "basis": self.estimate.basis,
             "notes": list(self.notes),
-            "baseline": _command_json(self.baseline),
+            "baseline": self.baseline.to_json(),
             "commands": [
-                {"point": point.to_json(), **_command_json(command)}
+                {"point": point.to_json(), **command.to_json()}
                 for point, command in self.commands[:limit]
             ],
         }
 
 
-def make_plan(loaded: LoadedSweep, earlier: list[float], release: str | None = None) -> Plan:
-    """Plan a sweep. `earlier` holds launch seconds of this sweep's earlier runs, if any.
+def make_plan(
+    loaded: LoadedSweep, earlier: Sequence[TrialRecord], release: str | None = None
+) -> Plan:
+    """Plan a sweep. `earlier` holds trials of this sweep's earlier runs, if any.
 
     `release` plans for that SGLang instead of the installed one. Raises UserError for what the
     engine refuses.
@@ -88,22 +97,15 @@ def make_plan(loaded: LoadedSweep, earlier: list[float], release: str | None = N
     )
 
 
-def _estimate(loaded: LoadedSweep, earlier: list[float]) -> Estimate:
+def _estimate(loaded: LoadedSweep, earlier: Sequence[TrialRecord]) -> Estimate:
     sweep = loaded.sweep
-    if sweep.engine.kind == "endpoint":
-        launches, launch_s, basis = 0, 0.0, "the server runs already"
-    else:
+    launches = 0
+    if sweep.engine.kind != "endpoint":
         points = len(loaded.space.points)
         wanted = points if sweep.search.sampler == "grid" else min(points, sweep.search.trials)
         launches = 1 + wanted
-        if earlier:
-            launch_s = sorted(earlier)[len(earlier) // 2]
-            basis = f"{launch_s:.0f} s a launch, as in this sweep's earlier runs"
-        else:
-            launch_s = ASSUMED_LAUNCH_S
-            basis = f"{launch_s:.0f} s a launch, assumed"
-    speed = sweep.baseline.reference_tok_s or ASSUMED_TOK_S
-    where = "reference_tok_s" if sweep.baseline.reference_tok_s else "assumed"
+    launch_s, launch_basis = _launch_time(sweep, earlier)
+    speed, speed_basis = _stream_speed(sweep, earlier)
     workload, measure = sweep.workload, sweep.measure
     rounds = sum(
         measure.repeats * max(workload.requests, level) / level + measure.warmup_requests
@@ -113,18 +115,40 @@ def _estimate(loaded: LoadedSweep, earlier: list[float]) -> Estimate:
         launches=launches,
         launch_s=launch_s,
         measure_s=rounds * workload.output_tokens / speed,
-        basis=f"{basis}; {speed:g} tok/s a stream, {where}",
+        basis=f"{launch_s:.0f} s a launch, {launch_basis}; "
+        f"{speed:.4g} tok/s a stream, {speed_basis}",
     )
 
 
-def earlier_launches(results: Path) -> list[float]:
-    """Launch seconds in the ledgers of earlier runs below `results`; [] where there are none."""
-    from tuner.ledger.run import Run
+def _launch_time(sweep: Sweep, earlier: Sequence[TrialRecord]) -> tuple[float, str]:
+    known = [record.launch_s for record in earlier if record.launch_s is not None]
+    if sweep.engine.kind == "endpoint":
+        return 0.0, "the server runs already"
+    if sweep.engine.kind == "simulated":
+        return SIMULATED_LAUNCH_S, "of this machine's time"
+    if known:
+        return median(known), "as in this sweep's earlier runs"
+    return ASSUMED_LAUNCH_S, "ASSUMED: large models take ten minutes and more"
 
-    found: list[float] = []
-    for folder in sorted(results.glob("*/trials.jsonl")):
-        found += [r.launch_s for r in Run.open(folder.parent).records() if r.launch_s is not None]
-    return found
+
+def _stream_speed(sweep: Sweep, earlier: Sequence[TrialRecord]) -> tuple[float, str]:
+    known = [
+        record.metrics["1"]["decode_tok_s"]
+        for record in earlier
+        if record.role == "baseline" and record.metrics.get("1", {}).get("decode_tok_s")
+    ]
+    if known:
+        return median(known), "as in this sweep's earlier runs"
+    if sweep.baseline.reference_tok_s is not None:
+        return sweep.baseline.reference_tok_s, "reference_tok_s"
+    return ASSUMED_TOK_S, "ASSUMED"
+
+
+def earlier_trials(results: Path, engine: str) -> list[TrialRecord]:
+    """Trials of earlier runs below `results` on the same kind of engine; [] without any."""
+    folders = sorted(path.parent for path in results.glob("*/run.json"))
+    records = [record for folder in folders for record in Run.open(folder).ledger().records]
+    return [record for record in records if record.engine == engine]
 
 
 def shell_line(command: Command) -> str:
@@ -132,11 +156,3 @@ def shell_line(command: Command) -> str:
     words = [word for name in sorted(command.unset) for word in ("-u", name)]
     words += [f"{name}={value}" for name, value in sorted(command.env.items())]
     return shlex.join([*(["env", *words] if words else []), *command.argv])
-
-
-def _command_json(command: Command) -> dict[str, Any]:
-    return {
-        "argv": list(command.argv),
-        "env": dict(command.env),
-        "unset": sorted(command.unset),
-    }

@@ -142,6 +142,7 @@ class Bench:
             engine_version=attempt.engine_version,
             launch_id=attempt.launch_id,
             launch_s=attempt.launch_s,
+            command=self._command(point),
             started=started,
             measured_s=attempt.measured_s,
             metrics=metrics,
@@ -150,6 +151,10 @@ class Bench:
         )
         self.run.append(record)
         return Measured(record, attempt.windows, failure)
+
+    def _command(self, point: Point | None) -> dict[str, Any] | None:
+        command = self.engine.command(server_config(self.sweep, point))
+        return command.to_json() if command.argv else None
 
     def _attempt(self, phase: Phase, launch_id: int) -> _Attempt:
         attempt = _Attempt(launch_id)

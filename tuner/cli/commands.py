@@ -8,6 +8,7 @@ import click
 
 from tuner import __version__
 from tuner.cli.arguments import RUN, SWEEP_FILE, Trials
+from tuner.cli.draft_tp import draft_tp
 from tuner.errors import UserError
 
 ENGINES = ("sglang", "simulated", "endpoint")
@@ -66,11 +67,12 @@ def plan(
 ) -> None:
     """Show what a sweep would launch, with the exact commands. Launches nothing."""
     from tuner.cli.show import show_plan
-    from tuner.plan import earlier_launches, make_plan
+    from tuner.plan import earlier_trials, make_plan
     from tuner.sweep.door import load_sweep
 
     loaded = load_sweep(file, engine=engine)
-    made = make_plan(loaded, earlier_launches(Path("results") / loaded.sweep.name), release)
+    earlier = earlier_trials(Path("results") / loaded.sweep.name, loaded.sweep.engine.kind)
+    made = make_plan(loaded, earlier, release)
     cut = None if show_all else limit
     if as_json:
         click.echo(json.dumps(made.to_json(cut), indent=2))
@@ -145,3 +147,6 @@ def schema() -> None:
     from tuner.sweep.schema import json_schema
 
     click.echo(json.dumps(json_schema(), indent=2))
+
+
+specbench.add_command(draft_tp)

@@ -69,6 +69,15 @@ class Command:
     env: Mapping[str, str]
     unset: frozenset[str]
 
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Command":
+        """The command that `to_json` wrote."""
+        return cls(tuple(data["argv"]), dict(data["env"]), frozenset(data["unset"]))
+
+    def to_json(self) -> dict[str, Any]:
+        """The shape that ledgers and plans show."""
+        return {"argv": list(self.argv), "env": dict(self.env), "unset": sorted(self.unset)}
+
 
 @dataclass(frozen=True)
 class Checked:

@@ -33,6 +33,8 @@ class TrialRecord(Strict):
     engine_version: str | None
     launch_id: int
     launch_s: float | None
+    command: dict[str, Any] | None = None
+    """`{argv, env, unset}` of the launch, PORT standing for the port; None where none was."""
     started: str
     """UTC, ISO 8601 with Z."""
     measured_s: float | None = None

@@ -1,9 +1,11 @@
 """The first lines of a report: what to run, how much faster it is, and how sure that is."""
 
-from tuner.measure.statistics import Interval
+from tuner.measure.statistics import Interval, speedup
 from tuner.report.findings import Findings, Measured
 from tuner.report.text import change, code, count, escaped, interval, markdown_table, ratio
 
+RIVALS = 5
+"""Candidates after the best that are held against it."""
 MANY = 5
 """From this many candidates on, the best one's first measurement is likely a lucky one."""
 
@@ -26,7 +28,8 @@ def answer(findings: Findings) -> list[str]:
         lines = [
             f"**Run {code(best.label)}.** It is {_changes(findings, best)} than no speculation."
         ]
-    return [*lines, _certainty(findings, best)]
+    told = (_certainty(findings, best), _rivals(findings, best), _mixed_gain(findings, best))
+    return [*lines, *(line for line in told if line)]
 
 
 def answer_table(findings: Findings) -> str | None:
@@ -85,12 +88,42 @@ def _certainty(findings: Findings, best: Measured) -> str:
     else:
         told = [f"at concurrency {', '.join(levels)} {words}" for words, levels in seen.items()]
     sentence = "How sure: " + "; ".join(told) + "."
-    if (tried := len(findings.ranked)) >= MANY:
+    tried, points = len(findings.ranked), len(findings.space.points)
+    sentence += f" Measured: {tried} of {count(points, 'point')} of the space."
+    if tried >= MANY:
         sentence += (
-            f" It is the best of {count(tried, 'candidate')} and was not measured again, so its "
-            "figure leans high; `specbench sweep best.yaml` tells by how much."
+            " The best of many was not measured again, so its figure leans high; "
+            "`specbench sweep best.yaml` tells by how much."
         )
     return sentence
+
+
+def _rivals(findings: Findings, best: Measured) -> str | None:
+    """Candidates that may as well be the fastest: no interval of their ratio excludes 1."""
+    near = []
+    for other in findings.ranked[1 : RIVALS + 1]:
+        ratios = [
+            speedup(findings.windows(best, level), findings.windows(other, level), findings.metric)
+            for level in findings.levels
+        ]
+        known = [each for each in ratios if each and each.low is not None and each.high is not None]
+        if known and all(each.low <= 1 <= each.high for each in known if each.low and each.high):
+            near.append(code(other.label))
+    if not near:
+        return None
+    return f"Not told apart from it by these measurements: {', '.join(near)}."
+
+
+def _mixed_gain(findings: Findings, best: Measured) -> str | None:
+    """That the speed-up may not be speculation's alone."""
+    point = best.point
+    if findings.winner is findings.baseline or point is None or not (point.env or point.flags):
+        return None
+    names = [f"{name}={value}" for name, value in point.env] + [f"--{n}" for n, _ in point.flags]
+    return (
+        f"The baseline ran without {', '.join(map(code, names))}. What that gives a server without "
+        "speculation was not measured; it is part of the speed-up."
+    )
 
 
 def _seen(bounds: Interval) -> str:

@@ -20,6 +20,7 @@ from tuner.sweep.point import Point
 from tuner.sweep.space import Space
 
 NO_SPECULATION = "no speculation"
+SIMULATED_ACCEPTANCE = "SGLANG_SIMULATE_ACC_LEN"
 NEIGHBOURS = 4
 """Configurations in the figure of acceptance by position."""
 
@@ -139,6 +140,20 @@ class Findings:
             return make_engine(self.sweep, self.release).check(loaded)
         except UserError:  # an earlier specbench measured what this one refuses
             return Checked(loaded)
+
+    def artificial(self) -> list[str]:
+        """What makes this another thing than the model: dummy weights, simulated acceptance."""
+        sweep = self.sweep
+        found = []
+        for name in ("load-format", "speculative-draft-load-format"):
+            if sweep.server.flags.get(name) == "dummy":
+                found.append(f"--{name} dummy: random weights")
+        inherited = self.run.machine().get("env", {})
+        places = (sweep.server.env, sweep.space.env, inherited)
+        if any(SIMULATED_ACCEPTANCE in names for names in places):
+            value = {**inherited, **sweep.server.env}.get(SIMULATED_ACCEPTANCE, "...")
+            found.append(f"{SIMULATED_ACCEPTANCE}={value}: SGLang pretends the acceptance")
+        return found
 
     def gpus(self) -> str:
         """`2 x NVIDIA H200, 139.8 GiB`, or `none`."""

@@ -24,6 +24,7 @@ def write_report(run: Run) -> Path:
     text = _template().render(
         title=escaped(findings.sweep.name) + (" (simulated)" if findings.simulated else ""),
         simulated=sections.simulated_words(findings),
+        artificial=sections.artificial_words(findings),
         answer=answer(findings),
         answer_table=answer_table(findings),
         launch_words=sections.launch_words(findings),

@@ -45,6 +45,17 @@ def simulated_words(findings: Findings) -> str | None:
     )
 
 
+def artificial_words(findings: Findings) -> str | None:
+    """That weights or acceptance are not the model's, where they are not."""
+    found = findings.artificial()
+    if not found:
+        return None
+    return (
+        f"{'; '.join(map(escaped, found))}. Compute and communication are real, the accept length "
+        "is not: a speed-up here holds for a draft that accepts as much as was set."
+    )
+
+
 def launch_words(findings: Findings) -> str:
     """The line above the launch command."""
     files = "`best.sh` launches it (port from `PORT`, 30000 without)"
@@ -146,16 +157,20 @@ def by_kind(findings: Findings) -> str | None:
 
 
 def doubts(findings: Findings) -> str:
-    """What casts doubt on the numbers, each once with the trials that it was found in."""
-    found: dict[tuple[str, str, str], list[int]] = {}
+    """What casts doubt on the numbers, one line for each kind of doubt."""
+    found: dict[tuple[str, str], list[tuple[str, int]]] = {}
     for record in findings.records:
         for check in record.checks:
-            key = (check.get("level", ""), check.get("check", ""), check.get("message", ""))
-            found.setdefault(key, []).append(record.trial)
-    lines = [
-        f"- {escaped(level)}: {code(name)}: {escaped(message)} ({_trials(trials)})"
-        for (level, name, message), trials in found.items()
-    ]
+            kind = (check.get("level", ""), check.get("check", ""))
+            found.setdefault(kind, []).append((check.get("message", ""), record.trial))
+    lines = []
+    for (level, name), told in found.items():
+        trials = list(dict.fromkeys(trial for _, trial in told))
+        others = len({message for message, _ in told}) > 1
+        example = f"trial {told[0][1]}: " if others else ""
+        lines.append(
+            f"- {escaped(level)} {code(name)}, {_trials(trials)}: {example}{escaped(told[0][0])}"
+        )
     if findings.ledger.note is not None:
         lines.append(f"- {escaped(findings.ledger.note)}")
     if len(versions := findings.versions()) > 1:

@@ -34,7 +34,7 @@ def write_winner(findings: Findings) -> None:
         run.best_yaml.write_text(text, encoding="utf-8")
     if findings.winner is not None and (command := launch_command(findings)) is not None:
         run.best_sh.write_text(
-            launch_script(command, [_origin(findings, findings.winner)]), encoding="utf-8"
+            launch_script(command, _warnings(findings, findings.winner)), encoding="utf-8"
         )
         run.best_sh.chmod(0o755)
 
@@ -43,6 +43,8 @@ def launch_command(findings: Findings) -> Command | None:
     """The winner's launch; None for an endpoint, which is not launched, and without a winner."""
     if findings.winner is None or findings.sweep.engine.kind == "endpoint":
         return None
+    if (recorded := findings.winner.record.command) is not None:
+        return Command.from_json(recorded)
     config = server_config(findings.sweep, findings.winner.point)
     # In the spelling of the release that was measured, which this machine may not have.
     return make_engine(findings.sweep, findings.release).command(config)
@@ -90,6 +92,14 @@ def _folded(words: Sequence[str]) -> str:
     for word in words:
         text += (" \\\n  " if word.startswith("--") else " ") + word if text else word
     return text
+
+
+def _warnings(findings: Findings, shown: Measured) -> list[str]:
+    """The script's first lines: where it comes from, and what must not go to production."""
+    lines = [_origin(findings, shown)]
+    if artificial := findings.artificial():
+        lines.append(f"Not for production as it is: {', '.join(artificial)}.")
+    return lines
 
 
 def _origin(findings: Findings, shown: Measured) -> str:

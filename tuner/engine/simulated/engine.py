@@ -6,7 +6,7 @@ The launch, the flags and the way it is ended are the real engine's; only the pr
 import json
 import sys
 from collections.abc import Sequence
-from importlib import resources
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +17,7 @@ from tuner.engine.sglang.checking import check, check_named
 from tuner.engine.sglang.releases import Release, parse_version
 from tuner.engine.sglang.spelling import spelled_config
 from tuner.engine.sglang.tokenise import as_text
+from tuner.engine.simulated.presets import load_preset, preset_description
 from tuner.errors import UserError
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.model import EngineSpec, FaultSpec, ModelSpec, Sweep, TimeoutSpec
@@ -27,15 +28,6 @@ PLAYS_RELEASE = "0.5.17"
 """What it plays where the sweep file names no release."""
 
 
-def presets() -> list[str]:
-    """The names of the machines and models that can be played."""
-    folder = resources.files("tuner.engine.simulated") / "presets"
-    if not folder.is_dir():
-        return []
-    files = (Path(entry.name) for entry in folder.iterdir())
-    return sorted(file.stem for file in files if file.suffix == ".yaml")
-
-
 class SimulatedEngine:
     """Launches `python -m tuner.engine.simulated`. See `engine.base.Engine`."""
 
@@ -43,9 +35,14 @@ class SimulatedEngine:
 
     def __init__(self, spec: EngineSpec, timeouts: TimeoutSpec, model: ModelSpec) -> None:  # noqa: ARG002
         preset = spec.preset if spec.preset is not None else DEFAULT_PRESET
-        if preset not in presets():
-            raise UserError(
-                f"there is no preset '{preset}', engine.preset is one of {', '.join(presets())}"
+        try:
+            load_preset(preset, spec.overrides)
+        except UserError as error:
+            raise UserError(f"engine: {error.message}") from error
+        self._plays = f"plays {preset}: {preset_description(preset)}"
+        if spec.preset is None:
+            self._plays += (
+                "; engine.preset names none, so this is not the machine or the model of the file"
             )
         self._played = spec.release or PLAYS_RELEASE
         self._timeouts = timeouts
@@ -69,7 +66,8 @@ class SimulatedEngine:
     def check(self, loaded: LoadedSweep) -> Checked:
         """By the rules of the release that is played."""
         check_named(self._played, loaded)
-        return check(loaded, self._release, on_hardware=False)
+        checked = check(loaded, self._release, on_hardware=False)
+        return replace(checked, notes=(self._plays, *checked.notes))
 
     def command(self, config: ServerConfig) -> Command:
         """The launch command, without faults, and with PORT for the port; starts nothing."""

@@ -34,6 +34,12 @@ def preset_names() -> list[str]:
     return sorted(f.name.removesuffix(".yaml") for f in files.iterdir() if f.name.endswith(".yaml"))
 
 
+def preset_description(name: str) -> str:
+    """What a preset plays, in one line."""
+    file = resources.files("tuner.engine.simulated") / "presets" / f"{name}.yaml"
+    return str(yaml.safe_load(file.read_text(encoding="utf-8"))["description"])
+
+
 @cache
 def preset_numbers(name: str) -> Mapping[str, Number]:
     """Every number of a preset by dotted name. Raises UserError where there is no such preset."""

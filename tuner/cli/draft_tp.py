@@ -1,0 +1,44 @@
+"""`specbench draft-tp`: the plug-in outside of a sweep."""
+
+import os
+import shlex
+from pathlib import Path
+
+import click
+
+
+@click.group("draft-tp")
+def draft_tp() -> None:
+    """Run the draft on its own tensor-parallel size in production."""
+
+
+@draft_tp.command()
+@click.option("--tp", type=click.IntRange(min=1), required=True, help="The draft's size.")
+@click.option("--sglang", "version", metavar="VERSION", help="The server's release.")
+def env(tp: int, version: str | None) -> None:
+    """Print the environment for SGLang: eval "$(specbench draft-tp env --tp 1)".
+
+    Without --sglang it is that of 0.5.11 and later.
+    """
+    from tuner.engine.sglang.flags import DRAFT_TP_VARIABLE
+    from tuner.engine.sglang.plugin import python_path
+    from tuner.engine.sglang.releases import latest, parse_version
+
+    release = parse_version(version, "--sglang") if version else latest()
+    path = shlex.quote(python_path(release, None))
+    click.echo(f"export {DRAFT_TP_VARIABLE}={tp}")
+    click.echo(f'export PYTHONPATH={path}"${{PYTHONPATH:+{os.pathsep}$PYTHONPATH}}"')
+
+
+@draft_tp.command()
+@click.option(
+    "--source",
+    type=click.Path(exists=True, file_okay=False, path_type=Path),
+    required=True,
+    help="The folder that holds sglang/, such as site-packages or a checkout's python/.",
+)
+def diff(source: Path) -> None:
+    """Print the plug-in as a diff of your SGLang; git apply -p1 applies it there."""
+    from tuner.engine.sglang.draft_tp_diff import draft_tp_diff
+
+    click.echo(draft_tp_diff(source), nl=False)
