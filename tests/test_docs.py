@@ -1,0 +1,35 @@
+"""The documents against the code: no reader is told of a key that is not there, or misses one."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from tuner.sweep.model import Strict, Sweep
+
+SWEEP_FILE = Path("docs/sweep_file.md")
+
+
+def keys(model: type[Strict], prefix: str = "") -> set[str]:
+    """Dotted names of the keys of a section, down to what is no section itself."""
+    found: set[str] = set()
+    for name, field in model.model_fields.items():
+        inner = field.annotation
+        if isinstance(inner, type) and issubclass(inner, Strict):
+            found |= keys(inner, f"{prefix}{name}.")
+        else:
+            found.add(prefix + name)
+    return found
+
+
+def test_every_key_of_a_sweep_file_is_documented_and_no_other() -> None:
+    rows = [line.split("|")[1] for line in SWEEP_FILE.read_text().splitlines() if "|" in line]
+    told = {name for row in rows for name in re.findall(r"`([a-z_.]+)`", row)}
+    assert told == keys(Sweep)
+
+
+@pytest.mark.parametrize("page", [*Path().glob("*.md"), *Path("docs").glob("*.md")], ids=str)
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+        if not target.startswith(("http:", "https:")):
+            assert (page.parent / target).exists(), f"{page} links to {target}"
