@@ -1,6 +1,8 @@
 """A whole run: in order, to its end, and on again after whatever ended it."""
 
 import json
+import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -144,8 +146,66 @@ def test_no_candidate_is_begun_after_the_time_budget(tmp_path: Path):
     result = go(loaded, run, listener)
     assert [each.role for each in run.records()] == ["baseline"]
     assert any("time budget" in note for note in listener.notes)
-    assert (result.exit_code, result.trials, result.best) == (0, 0, None)
-    assert result.speedup[1].value == 1.0
+    assert (result.exit_code, result.trials, result.best) == (1, 0, None)
+    assert result.speedup == {}
+    assert "no answer: no candidate was measured, the time budget of 0.001 s" in result.verdict
+
+
+def test_a_study_file_never_stops_a_run_or_a_resume(tmp_path: Path):
+    """It is derived from the ledger; a night was lost over it."""
+    loaded = tiny_sweep(tmp_path, search="trials: 1")
+    run, listener = begin_run(tmp_path / "runs", loaded, None), Listener()
+    run.study_file.mkdir()
+    (run.path / "study.db.broken").write_text("from before")
+    assert go(loaded, run, listener).trials == 1
+    assert any("goes on without" in note for note in listener.notes)
+
+    run.study_file.rmdir()
+    run.study_file.write_bytes(b"no database" * 100)
+    run.extend_to(2)
+    again = Listener()
+    assert go(loaded, reopen_run(run.path, loaded, None), again).trials == 2
+    (note,) = [note for note in again.notes if "study.db" in note]
+    assert "written anew" in note and "search.storage" not in note
+    assert run.study_file.read_bytes().startswith(b"SQLite")
+
+
+def test_a_broken_storage_is_refused_before_anything_is_made(tmp_path: Path):
+    text = "trials: 1, storage: 'sqlite:////no/such/folder/study.db'"
+    loaded = tiny_sweep(tmp_path, search=text)
+    with pytest.raises(UserError, match=r"tiny\.yaml:10: search\.storage: sqlite:////no/such"):
+        begin_run(tmp_path / "runs", loaded, None)
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_storage_that_broke_later_does_not_stop_a_resume(tmp_path: Path):
+    """The sweep file of a run cannot be changed any more."""
+    folder = tmp_path / "storage"
+    folder.mkdir()
+    loaded = tiny_sweep(tmp_path, search=f"trials: 1, storage: 'sqlite:///{folder}/study.db'")
+    run = begin_run(tmp_path / "runs", loaded, None)
+    shutil.rmtree(folder)
+    with pytest.raises(UserError, match=r"tiny\.yaml:10: search\.storage"):
+        go(loaded, run)
+    assert run.records() == ()
+    folder.mkdir()
+    go(loaded, run)
+    shutil.rmtree(folder)
+    run.extend_to(2)
+    listener = Listener()
+    assert go(loaded, reopen_run(run.path, loaded, None), listener).trials == 2
+    assert any("search.storage" in note for note in listener.notes)
+
+
+def test_a_prompts_folder_that_run_json_cannot_name_is_refused_without_a_run(tmp_path: Path):
+    folder = tmp_path / os.fsdecode(b"caf\xe9")
+    folder.mkdir()
+    (folder / "mine.jsonl").write_text('{"prompt": "hello"}\n')
+    text = tiny_sweep(tmp_path).text.replace("requests: 3", "prompts: mine.jsonl, requests: 3")
+    (folder / "tiny.yaml").write_text(text)
+    with pytest.raises(UserError, match="no UTF-8 text here"):
+        begin_run(tmp_path / "runs", load_sweep(folder / "tiny.yaml"), None)
+    assert not (tmp_path / "runs").exists()
 
 
 def test_ctrl_c_leaves_a_run_that_can_be_resumed(tmp_path: Path):
@@ -202,7 +262,28 @@ def test_a_running_server_is_measured_as_it_is(tmp_path: Path):
         server.stop()
     (record,) = run.records()
     assert record.role == "candidate"
+    # What answers there says that it is simulated: its figures are not those of hardware.
+    assert record.engine == "simulated"
     assert record.at is not None
     assert (record.at.num_steps, record.at.eagle_topk, record.at.num_draft_tokens) == (2, 1, 3)
     assert record.metrics["1"]["accept_length"] > 1
     assert (result.exit_code, result.launches, result.speedup) == (0, 0, {})
+
+
+def test_an_endpoint_that_dies_is_told_by_its_first_failure(tmp_path: Path):
+    """The second try finds nobody; that is not why it failed."""
+    (tmp_path / "played").mkdir()
+    played = tiny_sweep(tmp_path / "played", faults="{kind: die-after, value: 40}")
+    config = server_config(played.sweep, None)
+    server = make_engine(played.sweep).launch(config, tmp_path / "server.log", 0)
+    try:
+        text = played.text.replace("kind: simulated", f"kind: endpoint, url: '{server.url}'")
+        (tmp_path / "endpoint.yaml").write_text(text)
+        loaded = load_sweep(tmp_path / "endpoint.yaml")
+        with pytest.raises(EngineFailure) as caught:
+            go(loaded, begin_run(tmp_path / "runs", loaded, None))
+    finally:
+        server.stop()
+    first, _, last = caught.value.message.partition("; tried again: ")
+    assert "no healthy server" in last
+    assert "no healthy server" not in first

@@ -71,6 +71,19 @@ def test_a_run_where_every_candidate_failed_is_a_failure(summary):
     assert summary(line(0, c1=None), line(1, "infeasible")).exit_code == 1
 
 
+def test_a_baseline_alone_is_no_answer(summary):
+    """It would tell people to serve without speculation, which nobody has tried."""
+    result = summary(line(0, c1=None))
+    assert (result.exit_code, result.best, result.speedup) == (1, None, {})
+    assert result.verdict == "no answer: no candidate was measured"
+
+
+def test_candidates_without_the_objective_are_no_answer(summary):
+    result = summary(line(0, c1=None, c8=None), line(1, c1=1.2, c8=None))
+    assert (result.exit_code, result.best, result.speedup) == (1, None, {})
+    assert result.verdict.startswith("no answer")
+
+
 def test_failures_between_successes_are_no_failure_of_the_run(summary):
     records = [line(0, c1=None), line(1, "failed"), line(2, c1=1.1), line(3, "failed")]
     assert summary(*records).exit_code == 0

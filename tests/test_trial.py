@@ -83,9 +83,11 @@ def test_a_failure_has_its_label_and_the_worlds_fault_a_second_try(
 
 
 def test_a_retry_that_succeeds_is_told_beside_the_numbers(tmp_path: Path):
-    with a_bench(tmp_path, "{kind: port-taken, launches: [0]}") as (bench, _):
+    with a_bench(tmp_path, "{kind: port-taken, launches: [0]}") as (bench, phases):
         record = bench.measure("candidate", POINT, None).record
+        launches = [each.again for each in phases if each.doing == "launching"]
     assert (record.outcome, record.launch_id) == ("ok", 1)
+    assert [again and again.label for again in launches] == [None, Failure.PORT_IN_USE]
     assert [each["check"] for each in record.checks].count("retried") == 1
     assert bench.run.log_file(0).exists()
     assert bench.run.log_file(1).exists()

@@ -1,11 +1,13 @@
 """The whole of a sweep: baseline, candidates until enough, and what came of it."""
 
+import os
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from tuner.engine import gpu
 from tuner.engine.base import Engine
 from tuner.errors import UserError
 from tuner.ledger.machine import machine_facts
@@ -13,7 +15,7 @@ from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run, RunSettings
 from tuner.measure.samples_file import read_samples
 from tuner.result import Result, fastest_candidate, objective_of, summarise_run
-from tuner.search.stored import StoredStudy, sqlite_url
+from tuner.search.stored import StorageUnusable, StoredStudy, open_own_study, open_storage
 from tuner.search.study import Study, Verdict
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.model import ObjectiveSpec
@@ -50,15 +52,39 @@ class Progress(Protocol):
 
 
 def begin_run(root: Path, loaded: LoadedSweep, engine: str | None) -> Run:
-    """A new run folder in `root`. `engine` is what `--engine` said, None without it."""
+    """A new run folder in `root`. `engine` is what `--engine` said, None without it.
+
+    Raises UserError, without a folder, where `search.storage` cannot be used.
+    """
     builtin = loaded.sweep.workload.prompts.startswith("builtin:")
+    beside = None if builtin else _written_path(loaded.path.resolve().parent)
+    if (url := loaded.sweep.search.storage) is not None:
+        try:
+            open_storage(url)
+        except StorageUnusable as error:
+            raise _storage_refused(loaded, error) from error
     settings = RunSettings(
         engine=engine,
         trials=loaded.sweep.search.trials,
         prompts=content_hash(loaded.prompts),
-        beside=None if builtin else str(loaded.path.resolve().parent),
+        beside=beside,
     )
     return Run.create(root, loaded.text, settings)
+
+
+def _written_path(path: Path) -> str:
+    """A path as run.json, which is UTF-8, can hold it. Raises UserError for any other."""
+    try:
+        str(path).encode("utf-8")
+    except UnicodeEncodeError as error:
+        message = "this name is no UTF-8 text here, rename the folder or set LC_ALL=C.UTF-8"
+        raise UserError(message, path) from error
+    return str(path)
+
+
+def _storage_refused(loaded: LoadedSweep, error: StorageUnusable) -> UserError:
+    message = f"{loaded.sweep.search.storage} cannot be used ({error}), give an Optuna storage URL"
+    return loaded.document().error(("search", "storage"), message)
 
 
 def reopen_run(path: Path, loaded: LoadedSweep, engine: str | None) -> Run:
@@ -67,7 +93,7 @@ def reopen_run(path: Path, loaded: LoadedSweep, engine: str | None) -> Run:
     `Run.extend_to` wants more candidates of it.
     """
     run = Run.open(path)
-    if run.sweep_file.read_bytes() != loaded.text.encode("utf-8"):
+    if run.sweep_text() != loaded.text:
         message = f"the sweep file has changed since this run began, use {run.sweep_file} or begin"
         raise UserError(f"{message} a new run", loaded.path)
     if run.settings.engine != engine:
@@ -84,24 +110,35 @@ def reopen_run(path: Path, loaded: LoadedSweep, engine: str | None) -> Run:
 
 
 def run_sweep(loaded: LoadedSweep, run: Run, engine: Engine, progress: Progress) -> Result:
-    """Measure the baseline, then candidates; what the ledger has already is not repeated.
-
-    Ends when the wanted number of candidates is recorded, the space is exhausted, the time budget
-    (of this call) is spent, or `search.max_failures` candidates in a row failed. Raises
-    EngineFailure where the baseline fails, UserError where the run is locked or its files are
-    broken. KeyboardInterrupt passes through and leaves a run that can be resumed.
-    """
-    budget = _Budget(loaded.sweep.search.time_budget)
+    """Hold the run and measure; see `measure_all`. Raises UserError where another one holds it."""
     with run.locked() as note:
         if note is not None:
             progress.note(note)
-        bench = Bench.prepare(engine, loaded, run, progress.phase)
-        if loaded.sweep.engine.kind == "endpoint":
-            _measure_endpoint(bench, progress)
-        else:
-            wanted = _wanted(loaded, run)
-            baseline = _baseline(bench, wanted, progress)
-            _search(_Search(loaded, bench, baseline, wanted, budget, progress))
+        return measure_all(loaded, run, engine, progress)
+
+
+def measure_all(loaded: LoadedSweep, run: Run, engine: Engine, progress: Progress) -> Result:
+    """Measure the baseline, then candidates; what the ledger has already is not repeated.
+
+    Only inside `run.locked`. Ends when the wanted number of candidates is recorded, the space is
+    exhausted, the time budget (of this call) is spent, or `search.max_failures` candidates in a
+    row failed. Raises EngineFailure where the baseline fails, UserError where the run's files are
+    broken or a new run's `search.storage` is. KeyboardInterrupt passes through and leaves a run
+    that can be resumed.
+    """
+    budget = _Budget(loaded.sweep.search.time_budget)
+    if loaded.sweep.engine.kind == "sglang":
+        for crowd in gpu.crowded({**os.environ, **loaded.sweep.server.env}):
+            progress.note(f"{crowd}, before the first launch")
+    bench = Bench.prepare(engine, loaded, run, progress.phase)
+    if loaded.sweep.engine.kind == "endpoint":
+        _measure_endpoint(bench, progress)
+    else:
+        wanted = _wanted(loaded, run)
+        # Before the first launch: a storage that does not work is a mistake in the sweep file.
+        study = _study(loaded, run, progress)
+        baseline = _baseline(bench, wanted, progress)
+        _search(_Search(study, bench, baseline, wanted, budget, progress))
     return summarise_run(run)
 
 
@@ -151,7 +188,7 @@ def _baseline(bench: Bench, wanted: int, progress: Progress) -> Windows:
 class _Search:
     """What the search over candidates needs."""
 
-    loaded: LoadedSweep
+    study: Study
     bench: Bench
     baseline: Windows
     wanted: int
@@ -161,8 +198,8 @@ class _Search:
 
 def _search(search: _Search) -> None:
     """Candidates, one launch each, until enough."""
-    bench, progress, spec = search.bench, search.progress, search.loaded.sweep.search
-    study = _study(search.loaded, bench.run, progress)
+    study, bench, progress = search.study, search.bench, search.progress
+    spec = bench.sweep.search
     failures_in_a_row = 0
     while len(bench.run.ledger().candidates) < search.wanted:
         if search.budget.is_spent():
@@ -188,8 +225,7 @@ def _search(search: _Search) -> None:
 def _study(loaded: LoadedSweep, run: Run, progress: Progress) -> Study:
     """The study where the ledger left it. The stored copy is made anew: it is derived."""
     spec, candidates = loaded.sweep.search, run.ledger().candidates
-    url = spec.storage or sqlite_url(run.study_file)
-    stored = StoredStudy(url, run.id, run.settings.identity)
+    stored = _stored_study(loaded, run, progress)
     study = Study(loaded.space, spec, run.settings.trials, stored)
     measured = [
         (point, verdict_of(record, spec.objective))
@@ -202,6 +238,27 @@ def _study(loaded: LoadedSweep, run: Run, progress: Progress) -> Study:
             "proposes; they count, but the run is not what an undisturbed one would have been"
         )
     return study
+
+
+def _stored_study(loaded: LoadedSweep, run: Run, progress: Progress) -> StoredStudy | None:
+    """The copy for the dashboard; None where there cannot be one, which does not stop a run.
+
+    A `search.storage` that does not work stops a run that has measured nothing yet: then the
+    mistake in the sweep file can still be mended.
+    """
+    url, owner = loaded.sweep.search.storage, run.settings.identity
+    if url is None:
+        stored, note = open_own_study(run.study_file, run.id, owner)
+        if note is not None:
+            progress.note(note)
+        return stored
+    try:
+        return StoredStudy(url, run.id, owner)
+    except StorageUnusable as error:
+        if not run.ledger().records:
+            raise _storage_refused(loaded, error) from error
+        progress.note(f"search.storage: {url} cannot be used ({error}), the run goes on without it")
+        return None
 
 
 def verdict_of(record: TrialRecord, spec: ObjectiveSpec) -> Verdict:

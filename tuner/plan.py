@@ -5,6 +5,7 @@ Launches nothing; needs neither a GPU nor SGLang.
 
 import shlex
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
@@ -12,6 +13,7 @@ from typing import Any
 
 from tuner.engine.base import Command, server_config
 from tuner.engine.make import make_engine
+from tuner.errors import UserError
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.sweep.door import LoadedSweep
@@ -132,11 +134,12 @@ def _launch_time(sweep: Sweep, earlier: Sequence[TrialRecord]) -> tuple[float, s
 
 
 def _stream_speed(sweep: Sweep, earlier: Sequence[TrialRecord]) -> tuple[float, str]:
-    known = [
-        record.metrics["1"]["decode_tok_s"]
+    measured = [
+        record.metrics.get("1", {}).get("decode_tok_s")
         for record in earlier
-        if record.role == "baseline" and record.metrics.get("1", {}).get("decode_tok_s")
+        if record.role == "baseline"
     ]
+    known = [speed for speed in measured if isinstance(speed, int | float) and speed > 0]
     if known:
         return median(known), "as in this sweep's earlier runs"
     if sweep.baseline.reference_tok_s is not None:
@@ -145,9 +148,14 @@ def _stream_speed(sweep: Sweep, earlier: Sequence[TrialRecord]) -> tuple[float, 
 
 
 def earlier_trials(results: Path, engine: str) -> list[TrialRecord]:
-    """Trials of earlier runs below `results` on the same kind of engine; [] without any."""
-    folders = sorted(path.parent for path in results.glob("*/run.json"))
-    records = [record for folder in folders for record in Run.open(folder).ledger().records]
+    """Trials of earlier runs below `results` on the same kind of engine; [] without any.
+
+    Runs that cannot be read are left out: an estimate is no place to refuse an old folder.
+    """
+    records: list[TrialRecord] = []
+    for folder in sorted(path.parent for path in results.glob("*/run.json")):
+        with suppress(UserError, RecursionError):  # the latter is how json refuses deep nesting
+            records += Run.open(folder).ledger().records
     return [record for record in records if record.engine == engine]
 
 

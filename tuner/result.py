@@ -24,9 +24,11 @@ class Result:
     """The candidate with the highest objective, whether or not it beats the baseline."""
     fastest_value: float | None
     best: TrialRecord | None
-    """`fastest` where its objective is above 1; None: no speculation is the best."""
+    """`fastest` where its objective is above 1; None: no speculation is the best, or `fastest` is
+    None too and nothing is known."""
     speedup: Mapping[int, Interval]
-    """Of `best` by concurrency; exactly 1 where the baseline is the best; {} for an endpoint."""
+    """Of `best` by concurrency; exactly 1 where the baseline is the best; {} where nothing was
+    compared: no baseline, no candidate with numbers, an endpoint."""
     launches: int
     trials: int
     """Candidates recorded."""
@@ -81,13 +83,14 @@ def summarise_run(run: Run) -> Result:
     exit_code, verdict = _outcome(ledger, sweep, best, value)
     baseline = ledger.baseline
     attached = sweep.engine.kind == "endpoint"
+    compared = fastest is not None and baseline is not None and not attached
     return Result(
         run=run.path,
         baseline=baseline,
         fastest=fastest,
         fastest_value=value,
         best=best,
-        speedup={} if attached else dict(_speedups(best or baseline)),
+        speedup=dict(_speedups(best or baseline)) if compared else {},
         launches=0 if attached else ledger.next_launch,
         trials=len(ledger.candidates),
         exit_code=exit_code,
@@ -108,12 +111,24 @@ def _outcome(
     if len(last) == sweep.search.max_failures and set(last) == {"failed"}:
         why = ledger.candidates[-1]
         return 1, f"{len(last)} trials in a row failed, the last one with {why.failure}"
-    if outcomes and "ok" not in outcomes:
-        return 1, "no candidate could be measured"
-    if best is None or value is None:
+    if not outcomes:
+        return 1, f"no answer: no candidate was measured{_within(sweep.search.time_budget)}"
+    if "ok" not in outcomes:
+        return 1, "no answer: no candidate could be measured"
+    if value is None:
+        metric = sweep.search.objective.metric
+        return 1, f"no answer: no candidate has {metric} at every concurrency"
+    if best is None:
         return 0, "no candidate beats the baseline: serve without speculation"
     name = best.at.label() if best.at else "no speculation"
     return 0, f"{name}: {value:.3f} times the baseline"
+
+
+def _within(time_budget: float | None) -> str:
+    """Where there is a time budget, that it was too short: nothing else ends a search so early."""
+    if time_budget is None:
+        return ""
+    return f", the time budget of {time_budget:g} s was spent before the first one"
 
 
 def _speedups(record: TrialRecord | None) -> Iterator[tuple[int, Interval]]:

@@ -6,14 +6,17 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Literal
 
+from tuner.engine import gpu
 from tuner.engine.base import Engine, Server, server_config
 from tuner.engine.endpoint import EndpointEngine
+from tuner.engine.process import child_environment
 from tuner.errors import EngineFailure, Failure
 from tuner.ledger.lines import Ledger
-from tuner.ledger.record import Role, TrialRecord
+from tuner.ledger.record import SIMULATED, Role, TrialRecord
 from tuner.ledger.run import Run
 from tuner.measure.checks import Context, doubts
 from tuner.measure.client import Load, run_window
+from tuner.measure.failures import beside_others, first_cause, judge, outcome_of
 from tuner.measure.metrics import summarise
 from tuner.measure.samples import Request, Window
 from tuner.measure.samples_file import write_samples
@@ -44,6 +47,8 @@ class Phase:
     window: int | None = None
     """The window that runs, from 1."""
     windows: int | None = None
+    again: EngineFailure | None = None
+    """Why the launch before failed, where this is the second one."""
 
 
 @dataclass(frozen=True)
@@ -109,21 +114,28 @@ class Bench:
         returned, not raised. KeyboardInterrupt passes through: nothing runs, nothing is recorded.
         """
         ledger = self.run.ledger()
-        trial, launch_id = ledger.next_trial, ledger.next_launch
+        trial, launch_id = ledger.next_trial, self.run.free_launch(ledger.next_launch)
         started = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
         retried: list[EngineFailure] = []
+        crowded = self._crowded(point)
         while True:
-            attempt = self._attempt(Phase(trial, role, point, "launching"), launch_id)
+            again = retried[-1] if retried else None
+            phase = Phase(trial, role, point, "launching", again=again)
+            attempt = self._attempt(phase, launch_id)
             failure = attempt.failure
             if failure is None or not failure.label.is_worth_a_retry:
                 break
             if len(retried) + 1 == ATTEMPTS:
                 break
             retried.append(failure)
-            launch_id += 1
-        if isinstance(self.engine, EndpointEngine) and attempt.info is not None:
-            point = self.engine.point_of(attempt.info)
-            role = "baseline" if point is None else "candidate"
+            launch_id = self.run.free_launch(launch_id + 1)
+        if isinstance(self.engine, EndpointEngine):
+            if failure is not None and retried:
+                failure = first_cause(retried[0], failure)
+            if attempt.info is not None:
+                point = self.engine.point_of(attempt.info)
+                role = "baseline" if point is None else "candidate"
+        failure = beside_others(failure, crowded)
         samples = None
         if attempt.windows:
             samples = self.run.samples_file(trial)
@@ -131,14 +143,15 @@ class Bench:
         metrics, checks = self._figures(point, attempt, baseline)
         checks += [_note("retried", "note", f"a launch failed before: {each}") for each in retried]
         checks += _version_doubt(ledger, attempt)
+        checks += [_note("GPU memory", "doubt", f"{each}, before the launch") for each in crowded]
         record = TrialRecord(
             trial=trial,
             role=role,
             point=None if point is None else point.to_json(),
-            outcome=_outcome(failure),
+            outcome=outcome_of(failure),
             failure=None if failure is None else failure.label.value,
             message=None if failure is None else failure.message,
-            engine=self.engine.name,
+            engine=SIMULATED if SIMULATED in (attempt.info or {}) else self.engine.name,
             engine_version=attempt.engine_version,
             launch_id=attempt.launch_id,
             launch_s=attempt.launch_s,
@@ -151,6 +164,13 @@ class Bench:
         )
         self.run.append(record)
         return Measured(record, attempt.windows, failure)
+
+    def _crowded(self, point: Point | None) -> list[str]:
+        """What others hold of the GPUs that this launch will see."""
+        if self.engine.name != "sglang":
+            return []
+        config = server_config(self.sweep, point)
+        return gpu.crowded(child_environment(config.env, config.unset, mark=""))
 
     def _command(self, point: Point | None) -> dict[str, Any] | None:
         command = self.engine.command(server_config(self.sweep, point))
@@ -208,7 +228,7 @@ class Bench:
         window = run_window(server.url, requests, load)
         server.check_alive()
         try:
-            _judge(window, len(requests))
+            judge(window, len(requests))
         except EngineFailure as failure:
             if failure.label is Failure.CLIENT:
                 _tell_death(server)
@@ -243,18 +263,6 @@ class Bench:
         return metrics, checks
 
 
-def _judge(window: Window, sent: int) -> None:
-    """Raises EngineFailure where the window is no measurement; single failures stay in it."""
-    failed = [sample for sample in window.samples if sample.error is not None]
-    hung = sum(sample.timed_out for sample in window.samples)
-    if hung:
-        first = next(sample.error for sample in failed if sample.timed_out)
-        raise EngineFailure(Failure.HANG, f"{hung} of {sent} requests timed out: {first}")
-    if failed and (len(failed) == len(window.samples) or window.stopped is not None):
-        message = f"{len(failed)} of {sent} requests failed: {failed[0].error}"
-        raise EngineFailure(Failure.CLIENT, message)
-
-
 def _version_doubt(ledger: Ledger, attempt: _Attempt) -> list[dict[str, str]]:
     """Another release than the baseline's, as after an upgrade before a resume."""
     first, now = ledger.baseline, attempt.engine_version
@@ -274,12 +282,6 @@ def _tell_death(server: Server) -> None:
     while time.monotonic() < deadline:
         server.check_alive()
         time.sleep(0.05)
-
-
-def _outcome(failure: EngineFailure | None) -> Literal["ok", "infeasible", "failed"]:
-    if failure is None:
-        return "ok"
-    return "infeasible" if failure.label.is_configs_own else "failed"
 
 
 def _first(requests: Sequence[Request], count: int) -> tuple[Request, ...]:

@@ -119,6 +119,9 @@ def test_an_engine_that_fails_ends_with_exit_code_1_and_its_label(tmp_path: Path
     assert done.returncode == 1
     assert "specbench: OOM:" in done.stderr
     assert "mem-fraction-static" in done.stderr
+    assert "there is no report" not in done.stderr
+    (run,) = (tmp_path / "out").iterdir()
+    assert "OOM" in (run / "report.md").read_text()
 
 
 def test_plan_and_dry_run_are_the_same_and_launch_nothing(tmp_path: Path) -> None:

@@ -208,15 +208,6 @@ def test_launch_time_of_the_simulated_engine_is_model_time(seal: str, tmp_path: 
         assert server.launch_s == server.info["simulated"]["launch_s"]
 
 
-def test_an_unknown_preset_is_refused_with_those_there_are() -> None:
-    """Otherwise the typo comes out as a server that died."""
-    from tuner.engine.simulated.engine import SimulatedEngine
-
-    spec = EngineSpec(kind="simulated", preset="kimi")
-    with pytest.raises(UserError, match="quickstart"):
-        SimulatedEngine(spec, TimeoutSpec(), simulated().model)
-
-
 def test_memory_is_awaited_only_where_something_follows(
     seal: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

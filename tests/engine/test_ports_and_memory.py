@@ -57,7 +57,7 @@ class FakeNvml:
     def nvmlDeviceGetMemoryInfo(self, handle: Any) -> SimpleNamespace:  # noqa: N802
         self.asked.append(handle)
         self.used = max(self.used - 2**30, 0)
-        return SimpleNamespace(used=self.used)
+        return SimpleNamespace(used=self.used, total=20 * 2**30)
 
 
 @pytest.fixture
@@ -96,9 +96,17 @@ def test_memory_is_awaited_until_it_is_back(nvml: FakeNvml) -> None:
     assert not gpu.wait_until_back({"0": -(2**40)}, environment, 0.3)
 
 
+def test_memory_that_others_hold_is_told_from_a_tenth_on(nvml: FakeNvml) -> None:
+    """Otherwise every candidate runs out of memory and none seems feasible."""
+    nvml.used = 4 * 2**30  # each look at a GPU takes one off
+    assert gpu.crowded({}) == ["GPU 0: 3 of 20 GiB in use by others"]
+    assert gpu.crowded({"CUDA_VISIBLE_DEVICES": "7"}) == []
+
+
 def test_without_nvml_nothing_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
     """The simulated engine and CPU machines have none."""
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert gpu.used_memory({}) is None
+    assert gpu.crowded({}) == []
     assert gpu.wait_until_back(None, {}, 10.0)
     assert gpu.wait_until_back({"0": 0}, {}, 10.0)

@@ -5,21 +5,21 @@ from pathlib import Path
 
 import pytest
 
-from tuner.engine.base import server_config
 from tuner.engine.make import make_engine
 from tuner.errors import UserError
-from tuner.sweep.model import EngineSpec, ModelSpec, ServerSpec, SpaceSpec, Sweep
-from tuner.sweep.point import Point
+from tuner.sweep.door import LoadedSweep, load_sweep
 
 
-def sweep(python: str, site: Path | None = None, draft_tp: list[int] | None = None) -> Sweep:
-    return Sweep(
-        name="s",
-        engine=EngineSpec(kind="sglang", python=python),
-        model=ModelSpec(target="t", draft="d", algorithm="EAGLE3", tp=2),
-        server=ServerSpec(env={"PYTHONPATH": str(site)} if site else {}),
-        space=SpaceSpec(num_steps=[1], draft_tp=draft_tp),
+def loaded(folder: Path, python: str, site: Path | None = None) -> LoadedSweep:
+    """A sweep for this interpreter, which finds what is in `site`."""
+    path = folder / "s.yaml"
+    path.write_text(
+        f"name: s\nengine:\n  kind: sglang\n  python: {python}\n"
+        "model: {target: t, draft: d, algorithm: EAGLE3, tp: 2}\n"
+        + (f"server: {{env: {{PYTHONPATH: {site}}}}}\n" if site else "")
+        + "space: {num_steps: [1]}\n"
     )
+    return load_sweep(path)
 
 
 @pytest.fixture
@@ -30,36 +30,27 @@ def site(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_an_interpreter_with_sglang_is_accepted_without_importing_it(site: Path) -> None:
+def test_an_interpreter_with_sglang_is_accepted_without_importing_it(
+    site: Path, tmp_path: Path
+) -> None:
     """Importing SGLang takes half a minute and opens the GPU."""
-    given = sweep(sys.executable, site)
-    make_engine(given).refuse(given)
+    given = loaded(tmp_path, sys.executable, site)
+    make_engine(given.sweep).refuse(given)
 
 
 @pytest.mark.parametrize("python", ["/no/such/python", sys.executable])
-def test_an_interpreter_without_sglang_is_refused_with_the_remedy(python: str) -> None:
+def test_an_interpreter_without_sglang_is_refused_with_the_remedy(
+    tmp_path: Path, python: str
+) -> None:
     """Otherwise the first launch fails after the user has gone home."""
-    given = sweep(python)
-    with pytest.raises(UserError, match=r"engine\.python"):
-        make_engine(given).refuse(given)
+    given = loaded(tmp_path, python)
+    with pytest.raises(UserError, match=r"s\.yaml:4: engine\.python: .*set engine\.python"):
+        make_engine(given.sweep).refuse(given)
 
 
 def test_a_folder_called_sglang_is_not_sglang(tmp_path: Path) -> None:
     """A checkout beside the sweep file makes an empty namespace package."""
     (tmp_path / "sglang").mkdir()
-    given = sweep(sys.executable, tmp_path)
+    given = loaded(tmp_path, sys.executable, tmp_path)
     with pytest.raises(UserError, match="has no sglang"):
-        make_engine(given).refuse(given)
-
-
-def test_draft_tp_can_be_planned_and_not_launched(site: Path, tmp_path: Path) -> None:
-    """Without the patch the draft would silently stay on the target's GPUs."""
-    given = sweep(sys.executable, site, [1])
-    engine = make_engine(given)
-    point = Point(num_steps=1, eagle_topk=1, num_draft_tokens=2, draft_tp=1)
-    config = server_config(given, point)
-    assert engine.command(config).env["SPECBENCH_DRAFT_TP"] == "1"
-    with pytest.raises(UserError, match=r"draft_tp: \[target\]"):
-        engine.refuse(given)
-    with pytest.raises(UserError, match="draft-TP patch"):
-        engine.launch(config, tmp_path / "server.log", 0)
+        make_engine(given.sweep).refuse(given)

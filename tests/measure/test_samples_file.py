@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,49 @@ def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str) -> None:
     path.write_bytes(gzip.compress(text.encode()))
     with pytest.raises(UserError, match=r"0007\.jsonl\.gz"):
         read_samples(path)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("wall_s", '"long"'),
+        ("wall_s", "NaN"),
+        ("wall_s", "1e999"),
+        ("client_cpu_s", "null"),
+        ("sent", '"now"'),
+        ("ended", "null"),
+        ("chunk_times", '["a"]'),
+        ("chunk_times", "[1, 2, 3]"),
+        ("chunk_tokens", "[NaN]"),
+        ("engine_tokens", '"many"'),
+        ("verify_ct", '"many"'),
+        ("spec", "3"),
+    ],
+)
+def test_what_is_no_number_is_refused_when_it_is_read(
+    tmp_path: Path, field: str, value: str
+) -> None:
+    """Otherwise it is found out after the next launch, in a traceback."""
+    path = tmp_path / "0007.jsonl.gz"
+    write_samples(path, levels())
+    text = gzip.decompress(path.read_bytes()).decode()
+    found = re.compile(rf'"{field}": (\[[^]]*\]|\{{[^}}]*\}}|[^,}}]+)')
+    changed, count = found.subn(f'"{field}": {value}', text, count=1)
+    assert count == 1
+    path.write_bytes(gzip.compress(changed.encode()))
+    with pytest.raises(UserError, match=r"0007\.jsonl\.gz"):
+        read_samples(path)
+
+
+def test_a_place_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    """A full disk or a file in the folder's place must not end a sweep in a traceback."""
+    (tmp_path / "samples").write_text("")
+    with pytest.raises(UserError, match="Not a directory, make it writable"):
+        write_samples(tmp_path / "samples" / "0007.jsonl.gz", levels())
+    (tmp_path / "0008.jsonl.gz").mkdir()
+    with pytest.raises(UserError, match="Is a directory"):
+        write_samples(tmp_path / "0008.jsonl.gz", levels())
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["0008.jsonl.gz", "samples"]
 
 
 def test_a_damaged_file_is_refused(tmp_path: Path) -> None:

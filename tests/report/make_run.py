@@ -50,6 +50,9 @@ class Trial:
     launch_s: float | None = 60.0
     accepted: float = 0.5
     version: str | None = "0.5.17"
+    engine: str | None = None
+    """Default: the sweep's."""
+    command: dict[str, Any] | None = None
     role: str | None = None
     """Default: baseline for no point, else candidate."""
 
@@ -96,10 +99,11 @@ def make_run(
                     outcome=trial.outcome,  # type: ignore[arg-type]
                     failure=trial.failure,
                     message=trial.message,
-                    engine=run.sweep().engine.kind,
+                    engine=trial.engine or run.sweep().engine.kind,
                     engine_version=trial.version,
                     launch_id=number,
                     launch_s=trial.launch_s,
+                    command=trial.command,
                     started=f"2026-11-29T17:{number:02d}:00Z",
                     measured_s=30.0 if windows else None,
                     metrics=metrics,

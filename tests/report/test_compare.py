@@ -158,6 +158,18 @@ def test_json_has_the_intervals(tmp_path: Path) -> None:
     assert data["rows"][0]["ratio"] is None
 
 
+def test_runs_with_nothing_in_common_are_not_comparable(tmp_path: Path) -> None:
+    """A gate that exits with 0 has said that nothing is slower."""
+    broken = make_run(tmp_path / "b", [Trial(None, failure="OOM", outcome="infeasible")])
+    for runs in ([run_of(tmp_path, "a"), broken], [broken, broken]):
+        with pytest.raises(NotComparable, match="nothing is comparable: no "):
+            compare(runs).refuse_incomparable()
+    other = run_of(tmp_path, "c", keep_samples=False)
+    with pytest.raises(NotComparable, match="no raw samples"):
+        compare([run_of(tmp_path, "d"), other]).refuse_incomparable()
+    compare([run_of(tmp_path, "e"), run_of(tmp_path, "f"), broken]).refuse_incomparable()
+
+
 def test_one_run_is_no_comparison(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="two runs or more"):
         compare([run_of(tmp_path, "a")])

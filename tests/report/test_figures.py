@@ -1,12 +1,17 @@
 """Figures: there where there is something to show, readable anywhere, small enough to commit."""
 
+import math
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import pytest
+
 from tests.report.make_run import SWEEP, Trial, chain, make_run
 from tuner.ledger.run import Run
-from tuner.report.figures import draw_figures
+from tuner.report import drawing
+from tuner.report.figures import acceptance_by_position, draw_figures
 from tuner.report.findings import Findings
+from tuner.report.step_figures import series, with_gaps
 from tuner.sweep.point import Point
 
 
@@ -59,6 +64,36 @@ def test_dollar_signs_and_brackets_in_values_are_drawn_as_they_are(tmp_path: Pat
     run = make_run(tmp_path, [Trial(None, 90.0), Trial(point, 99.0), Trial(chain(3), 98.0)])
     names(run)
     ET.parse(run.figures / "speedup.svg")
+
+
+def test_only_what_differs_from_the_best_in_num_steps_alone_is_joined(tmp_path: Path) -> None:
+    """A line through other settings, or over counts that nobody measured, shows a made-up trend."""
+    env = (("NCCL_PROTO", "LL"),)
+    trials = [Trial(None, 90.0), *(Trial(chain(n, env=env), 99.0 - n) for n in (1, 2, 5))]
+    findings = Findings(make_run(tmp_path, [*trials, Trial(chain(3), 95.0), Trial(chain(2), 80.0)]))
+    joined, others = series(findings.ranked, 1, "output_tok_s")
+    assert [dot[0] for dot in joined] == [1, 2, 5]
+    assert [dot[0] for dot in others] == [3, 2]
+    best = findings.ranked[0].metrics(1)
+    assert joined[0][1:] == (
+        best["output_tok_s"],
+        best["output_tok_s"] - best["output_tok_s_low"],
+        best["output_tok_s_high"] - best["output_tok_s"],
+    )
+    assert [dot[0] for dot in with_gaps(joined)] == [1, 2, 4, 5]
+    assert math.isnan(with_gaps(joined)[2][1])
+
+
+def test_a_marker_at_one_hundred_percent_is_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    figures = []
+    monkeypatch.setattr(drawing, "save", lambda figure, *rest: figures.append(figure))
+    run = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(2), 99.0, accepted=1.0)])
+    acceptance_by_position(Findings(run), run.figures)
+    (line,) = figures[0].axes[0].lines
+    assert list(line.get_ydata()) == [1.0, 1.0]
+    assert not line.get_clip_on()
 
 
 def test_many_levels_are_thinned_to_four_panels(tmp_path: Path) -> None:

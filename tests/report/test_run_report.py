@@ -3,12 +3,14 @@
 import html
 import re
 import subprocess
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from markdown_it import MarkdownIt
 
 from tests.report.make_run import SIMULATED, SWEEP, Trial, chain, make_run
+from tuner.errors import UserError
 from tuner.ledger.run import Run
 from tuner.report.run_report import write_report
 from tuner.sweep.door import load_sweep
@@ -21,6 +23,18 @@ USUAL = [
     Trial(chain(2, env=LL), 99.0),
     Trial(chain(3), 81.0),
 ]
+
+
+@pytest.fixture(autouse=True)
+def undrawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures take nearly all of a report's time; tests that need them ask for `drawn`."""
+    if "drawn" not in request.fixturenames:
+        monkeypatch.setattr("tuner.report.run_report.draw_figures", lambda findings, folder: [])
+
+
+@pytest.fixture
+def drawn() -> None:
+    """The report of this test has its figures."""
 
 
 def report_of(run: Run) -> str:
@@ -119,7 +133,7 @@ def test_failures_are_listed_with_label_and_message(tmp_path: Path) -> None:
     assert "| `CRASH` | 5 | `5 steps, 6 tokens` | exit status -9 | - |" in failures
 
 
-def test_failed_baseline_is_told_instead_of_an_answer(tmp_path: Path) -> None:
+def test_failed_baseline_is_told_instead_of_an_answer(tmp_path: Path, drawn: None) -> None:
     run = make_run(tmp_path, [Trial(None, failure="OOM", message="no room", outcome="infeasible")])
     report = report_of(run)
     assert "**No answer.** The server without speculation failed" in report
@@ -137,7 +151,7 @@ def test_run_without_any_trial_has_a_report(tmp_path: Path) -> None:
 def test_all_candidates_failed(tmp_path: Path) -> None:
     run = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(2), failure="HANG", outcome="failed")])
     assert "No candidate gave numbers" in report_of(run)
-    assert "--speculative" not in run.best_sh.read_text()
+    assert not run.best_sh.exists()
 
 
 TAGS = {"h1", "h2", "p", "strong", "ul", "li", "code", "pre", "img"}
@@ -145,7 +159,7 @@ TAGS |= {"table", "thead", "tbody", "tr", "th", "td"}
 HOSTILE = "a|b<script>alert(1)</script>`x`*y*"
 
 
-def test_user_text_stays_text_in_markdown(tmp_path: Path) -> None:
+def test_user_text_stays_text_in_markdown(tmp_path: Path, drawn: None) -> None:
     """A model name with a pipe would shift a table, one with HTML would run in a browser."""
     sweep = SWEEP.replace("example/target", f"'{HOSTILE}'")
     doubt = {"check": "a|b", "level": "note", "message": "see <img src=x> | `rm` [x](y)"}
@@ -171,7 +185,7 @@ def test_launch_block_cannot_be_closed_by_user_text(tmp_path: Path) -> None:
     assert "````bash" in report
 
 
-def test_simulated_run_says_so_in_title_and_first_line(tmp_path: Path) -> None:
+def test_simulated_run_says_so_in_title_and_first_line(tmp_path: Path, drawn: None) -> None:
     run = make_run(tmp_path, USUAL, sweep=SIMULATED)
     lines = report_of(run).splitlines()
     assert lines[0] == "# trial (simulated)"
@@ -216,7 +230,7 @@ def test_several_concurrencies_have_a_table_each(tmp_path: Path) -> None:
     assert report.count("reference (not measured)") == 1
 
 
-def test_report_is_the_same_when_written_again(usual: Run) -> None:
+def test_report_is_the_same_when_written_again(usual: Run, drawn: None) -> None:
     """Otherwise a committed run changes with every `specbench report`."""
     files = [f for f in usual.path.rglob("*") if f.is_file()]
     first = {f: f.read_bytes() for f in files}
@@ -241,6 +255,63 @@ def test_endpoint_has_a_report_and_no_launch(tmp_path: Path) -> None:
     assert "A measurement of a running server" in report
     assert row_of(report, "`the server as it is`")[2] == "90.0"
     assert not run.best_sh.exists()
+
+
+def test_an_endpoint_that_is_simulated_is_no_measurement_of_hardware(tmp_path: Path) -> None:
+    """`specbench simulate` answers like any server, and its figures are a model's."""
+    endpoint = "{kind: endpoint, url: 'http://127.0.0.1:1'}"
+    sweep = SWEEP.replace("{kind: sglang, python: /opt/sglang/bin/python}", endpoint)
+    trial = Trial(None, 90.0, role="candidate", engine="simulated")
+    report = report_of(make_run(tmp_path, [trial], sweep=sweep))
+    assert report.startswith("# trial (simulated)\n")
+    assert "> **Simulated.** The server said that it is a simulated one" in report
+    assert "**A measurement of a simulated server.**" in report
+    assert "running server" not in report
+    assert "model time" not in report  # attaching to it took real seconds
+
+
+@pytest.mark.parametrize("name", ["report.md", "best.yaml", "best.sh", "figures"])
+def test_a_place_that_cannot_be_written_is_one_sentence(
+    tmp_path: Path, name: str, drawn: None
+) -> None:
+    run = make_run(tmp_path, USUAL)
+    place = run.path / name
+    if name == "figures":
+        place.write_text("")
+    else:
+        place.mkdir()
+    with pytest.raises(UserError, match=r"cannot be written: .*, give a run folder") as caught:
+        write_report(run)
+    assert str(caught.value).startswith(str(place))
+
+
+class TestEarlierScript:
+    """An older ledger has no commands: best.sh is all that remembers what was launched."""
+
+    def test_it_stays_as_it_is(self, tmp_path: Path) -> None:
+        run = make_run(tmp_path, USUAL)
+        write_report(run)
+        before = run.best_sh.read_text().replace("/opt/sglang/bin/python", "/elsewhere/python")
+        run.best_sh.write_text(before)
+        assert "exec /elsewhere/python" in report_of(run)
+        assert "/opt/sglang" not in run.report_md.read_text().split("## ")[0]
+        assert run.best_sh.read_text() == before
+
+    def test_another_winners_script_is_written_anew(self, tmp_path: Path) -> None:
+        run = make_run(tmp_path, USUAL)
+        write_report(run)
+        run.best_sh.write_text(run.best_sh.read_text().replace("# 2 steps", "# 4 steps"))
+        write_report(run)
+        assert "# 2 steps" in run.best_sh.read_text()
+
+    def test_a_recorded_command_is_what_it_launches(self, tmp_path: Path) -> None:
+        command = {"argv": ["/recorded/python", "--port", "PORT"], "env": {}, "unset": []}
+        trials = [USUAL[0], replace(USUAL[2], command=command)]
+        run = make_run(tmp_path, trials)
+        write_report(run)
+        run.best_sh.write_text(run.best_sh.read_text().replace("/recorded", "/edited"))
+        assert "exec /recorded/python" in report_of(run)
+        assert "exec /recorded/python" in run.best_sh.read_text()
 
 
 class TestWinner:
@@ -301,7 +372,19 @@ class TestWinner:
         assert words[0] == "gone"
         assert words[words.index("--port") + 1] == "30000"
 
-    def test_own_prompts_are_named_in_best_yaml(self, tmp_path: Path) -> None:
+    def test_best_yaml_can_be_swept_where_it_lies_also_with_own_prompts(
+        self, tmp_path: Path
+    ) -> None:
+        """The prompts lie beside the sweep file, which is in another folder than best.yaml."""
+        (tmp_path / "mine.jsonl").write_text('{"prompt": "mine"}\n')
+        sweep = SWEEP.replace("workload: {", "workload: {prompts: mine.jsonl, ")
+        run = make_run(tmp_path, USUAL, sweep=sweep, settings={"beside": str(tmp_path)})
+        write_report(run)
+        (prompt,) = load_sweep(run.best_yaml).prompts
+        assert prompt.text == "mine"
+        assert f"# Needs {tmp_path}/mine.jsonl" in run.best_yaml.read_text()
+
+    def test_own_prompts_of_an_unknown_folder_are_named_in_best_yaml(self, tmp_path: Path) -> None:
         sweep = SWEEP.replace("workload: {", "workload: {prompts: mine.jsonl, ")
         run = make_run(tmp_path, USUAL, sweep=sweep)
         write_report(run)

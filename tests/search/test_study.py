@@ -5,8 +5,7 @@ from pathlib import Path
 import optuna
 import pytest
 
-from tuner.errors import UserError
-from tuner.search.stored import StoredStudy, sqlite_url
+from tuner.search.stored import StorageUnusable, StoredStudy, open_own_study, sqlite_url
 from tuner.search.study import FEASIBLE, Study, Verdict, combination, startup_trials
 from tuner.sweep.door import LoadedSweep, load_sweep
 from tuner.sweep.point import Point
@@ -158,15 +157,40 @@ def test_a_replaced_study_holds_the_replayed_trials_and_not_the_old_ones(load, t
 def test_a_study_of_somebody_elses_is_not_overwritten(tmp_path: Path):
     url = sqlite_url(tmp_path / "study.db")
     StoredStudy(url, "run-1", "me")
-    with pytest.raises(UserError, match="has a study run-1 already"):
+    with pytest.raises(StorageUnusable, match="has another run's study run-1"):
         StoredStudy(url, "run-1", "somebody else")
     StoredStudy(url, "run-1", "me")
 
 
-@pytest.mark.parametrize("url", ["nonsense", "sqlite:////no/such/folder/study.db", "foo://x/y"])
-def test_a_storage_that_cannot_be_used_is_the_users_mistake(url):
-    with pytest.raises(UserError, match=r"search\.storage"):
+@pytest.mark.parametrize(
+    "url",
+    ["", "nonsense", "sqlite:////no/such/folder/study.db", "foo://x/y", "redis://x", "sqlite:///."],
+)
+def test_a_storage_that_cannot_be_used_has_one_reason(url):
+    with pytest.raises(StorageUnusable) as caught:
         StoredStudy(url, "run-1", "me")
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_a_broken_study_file_is_set_aside_and_written_anew(tmp_path: Path):
+    """It is derived: a run must not depend on it."""
+    file = tmp_path / "study.db"
+    file.write_bytes(b"no database" * 100)
+    stored, note = open_own_study(file, "run-1", "me")
+    assert stored is not None
+    assert note is not None and "study.db.broken" in note and "search.storage" not in note
+    assert (tmp_path / "study.db.broken").read_bytes().startswith(b"no database")
+    assert open_own_study(file, "run-1", "me")[1] is None
+
+
+def test_a_study_file_that_cannot_be_replaced_is_done_without(tmp_path: Path):
+    file = tmp_path / "study.db"
+    file.mkdir()
+    (tmp_path / "study.db.broken").mkdir()
+    (tmp_path / "study.db.broken" / "full").touch()
+    stored, note = open_own_study(file, "run-1", "me")
+    assert stored is None
+    assert note is not None and "goes on without" in note
 
 
 def test_a_storage_that_breaks_does_not_end_the_run(load, tmp_path: Path):

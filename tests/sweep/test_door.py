@@ -7,6 +7,7 @@ import pytest
 from tests.sweep.conftest import BASE, Load
 from tuner.errors import UserError
 from tuner.sweep.door import load_sweep
+from tuner.sweep.schema import json_schema
 
 
 def refusal(load: Load, text: str) -> str:
@@ -38,7 +39,44 @@ WRONG_LINES = [
     ("server: {env: {A: 010}}", ["server.env.A: 010", "in decimal"]),
     ("server: {env: {A: 1:30}}", ["server.env.A: 1:30", "in decimal"]),
     ("server: {env: {A: 1.5}}", ["server.env.A: 1.5", "a text"]),
-    ("server: {env: {A-B: x}}", ["server.env.A-B", "[A-Za-z_]"]),
+    (
+        "server: {env: {A-B: x}}",
+        ["server.env.A-B: this is not the name", "digits and _"],
+    ),
+    ("server: {env: {A=B: x}}", ["s.yaml:4: server.env.A=B: this is not the name of a variable"]),
+    ("server: {env: {1A: x}}", ["server.env.1A: this is not the name", "no digit in front"]),
+    ("server: {flags: {disable_radix: true}}", ["flags.disable_radix: ", "write disable-radix"]),
+    ("server: {flags: {--foo: 1}}", ["flags.--foo: ", "write foo without dashes in front"]),
+    ("baseline: {flags: {Log_Level: x}}", ["baseline.flags.Log_Level: ", "write log-level"]),
+    ("server: {flags: {a=b: 1}}", ["server.flags.a=b: this is not the name of a flag"]),
+    ('server: {flags: {"a\\nb": 1}}', ["server.flags.a\\nb: this is not the name of a flag"]),
+    ('server: {env: {A: "a\\0b"}}', ["s.yaml:4: server.env.A: a text cannot hold", "NUL"]),
+    ('server: {env: {"A\\0": b}}', ["s.yaml:4: server.env.A\\x00: a text cannot hold"]),
+    ('server: {env: {A: "\\ud800"}}', ["s.yaml:4: server.env.A: half a character"]),
+    ('server: {flags: {a: ["\\ud83d\\ude00"]}}', ["s.yaml:4: server.flags.a[0]: half a character"]),
+    ('workload: {prompts: "a\\0"}', ["s.yaml:4: workload.prompts: a text cannot hold"]),
+    ('workload: {prompts: "a\\nb"}', ["s.yaml:4: workload.prompts: ", "a\\nb: No such file"]),
+    ("workload: {prompts: 'a:1.jsonl'}", ["s.yaml:4: workload.prompts: ", "No such file"]),
+    ("workload: {prompts: /dev/zero}", ["s.yaml:4: workload.prompts: /dev/zero: this is a pipe"]),
+    ("workload: {prompts: " + "a" * 300 + "}", ["s.yaml:4: workload.prompts: ", "too long"]),
+    ("server: {env: {A: " + "a" * 100_001 + "}}", ["server.env.A: ", "100,000 bytes fit"]),
+    ("server: {env: {A: Unset}}", ["s.yaml:4: server.env.A: 'Unset'", "write unset in small"]),
+    ("server: {flags: {a: UNSET}}", ["s.yaml:4: server.flags.a: 'UNSET'", "write unset in small"]),
+    ("server: {env: {A: !!str 3}}", ["s.yaml:4: tags", '"3" for a text']),
+    ("server: {env: {A: !x 1}}", ["s.yaml:4: tags"]),
+    ("server: {flags: {a: 1e999}}", ["s.yaml:4: server.flags.a: 1e999 is too large"]),
+    ('server: {flags: {a: "\\UFFFFFFFF"}}', ["s.yaml:4: this is not YAML", "too large"]),
+    ("server: {flags: {a: \x07}}", ["s.yaml:4: this is not YAML: the control character U+0007"]),
+    (
+        "server: {flags: {a: " + "[" * 200 + "]" * 200 + "}}",
+        ["s.yaml:4: this is nested"],
+    ),
+    ("timeouts: {request: 999999999999999999}", ["s.yaml:4: timeouts.request", "365d or less"]),
+    ("timeouts: {launch: 366d}", ["s.yaml:4: timeouts.launch: 366d is too long"]),
+    ("timeouts: {launch: 1e300}", ["s.yaml:4: timeouts.launch: 1e+300 is too long"]),
+    ("search: {time_budget: " + "9" * 400 + "h}", ["time_budget: 999", "... is too long"]),
+    ("baseline: {reference_tok_s: 1e300}", ["baseline.reference_tok_s: 1e+300"]),
+    ("baseline: {reference_tok_s: 1e-300}", ["baseline.reference_tok_s: 1e-300", "0.001 or more"]),
     ("server: {flags: {port: 1}}", ["server.flags.port: specbench sets this flag"]),
     ("server: {flags: {--tp: 1}}", ["server.flags.--tp"]),
     ("server: [1]", ["s.yaml:4: server: a list", "a mapping"]),
@@ -71,6 +109,11 @@ WRONG_SPACES = [
     ("num_steps: {low: 5, high: 1}", ["s.yaml:5: space.num_steps", "low 5 is above high 1"]),
     ("num_steps: []", ["space.num_steps", "at least one"]),
     ("num_steps: 3", ["space.num_steps: 3", "{low: 1, high: 8}", "a list"]),
+    ("num_steps: {low: 1, hgih: 3}", ["s.yaml:5: space.num_steps.hgih: unknown", "mean high?"]),
+    ("num_steps:\n    low: 1\n    hgih: 3", ["s.yaml:7: space.num_steps.hgih: unknown key"]),
+    ("num_steps: [1]\n  env: {X: [Unset, 1]}", ["s.yaml:6: space.env.X[0]: 'Unset'", "unset in"]),
+    ("num_steps: [1]\n  flags: {x: [1, Unset]}", ["space.flags.x[1]: 'Unset'", "unset in"]),
+    ("num_steps: [1]\n  flags: {x_y: [1]}", ["s.yaml:6: space.flags.x_y: ", "write x-y"]),
     ("num_steps: {low: 1}", ["space.num_steps.high: this is required"]),
     ("num_steps: [0, 1]", ["space.num_steps[0]: 0 is too small, write 1 or more"]),
     ("num_steps: [2, 2]", ["space.num_steps[1]: 2 is there twice"]),
@@ -120,7 +163,14 @@ WRONG_FILES = [
     ("- a\n", "s.yaml:1: a sweep file is a mapping"),
     ("a: [1\nb: 2\n", "s.yaml:2: this is not YAML"),
     ("a: &x [*x]\n", "s.yaml:1: a[0]: aliases nest or multiply"),
-    ("a: &x {b: 1}\nc: !!python/object:os.system {}\n", "s.yaml:1: a: unknown key"),
+    ("a: &x {b: 1}\nc: !!python/object:os.system {}\n", "s.yaml:2: tags (words with !)"),
+    ("%YAML 1." + "9" * 5000 + "\n---\na: 1\n", "s.yaml:1: this is not YAML"),
+    (BASE.replace("name: trial", 'name: "trial\\n"'), "s.yaml:1: name: 'trial\\n' cannot be a"),
+    (BASE.replace("kind: simulated", "knid: simulated"), "s.yaml:2: engine.knid: unknown key"),
+    (
+        BASE.replace("quickstart}", "quickstart, startup_scale: 1000}"),
+        "s.yaml:2: engine.startup_scale: 1000 does not fit, write 10 or less",
+    ),
     (BASE.replace("name: trial\n", ""), "s.yaml:1: name: this is required"),
     (BASE.replace("name: trial", "name: ../x"), "s.yaml:1: name: '../x'"),
     (BASE.replace(", draft: d", ""), "s.yaml:3: model: EAGLE3 needs a draft model"),
@@ -133,12 +183,52 @@ WRONG_FILES = [
         BASE.replace("draft: d, algorithm: EAGLE3", "algorithm: NGRAM"),
         "s.yaml:5: space.num_steps: NGRAM",
     ),
+    (
+        BASE.replace("draft: d, algorithm: EAGLE3", "algorithm: NGRAM").replace(
+            "num_steps: [1, 2]", "num_draft_tokens: [99999]"
+        ),
+        "s.yaml:5: space.num_draft_tokens[0]: 99999 is too large, write 4096 or less",
+    ),
 ]
 
 
 @pytest.mark.parametrize(("text", "said"), WRONG_FILES, ids=[said for _, said in WRONG_FILES])
 def test_a_wrong_file_is_one_sentence(load: Load, text: str, said: str) -> None:
     assert refusal(load, text).startswith(said)
+
+
+URLS = [
+    "http://[",
+    "http://a:99999999",
+    "http://a:0",
+    "http://",
+    "http://:80",
+    "ftp://a",
+    "localhost:30000",
+    "http://a b",
+    "http://a/?x=1",
+    '"http://a\\n"',
+]
+
+
+@pytest.mark.parametrize("url", URLS)
+def test_an_address_that_cannot_be_asked_is_refused_at_its_line(load: Load, url: str) -> None:
+    """Otherwise it comes out of the HTTP library, hours later."""
+    url = url if url.startswith('"') else f"'{url}'"
+    sentence = refusal(load, BASE.replace("preset: quickstart", f"url: {url}"))
+    assert sentence.startswith("s.yaml:2: engine.url: '")
+    assert sentence.endswith("write it like http://127.0.0.1:30000")
+
+
+@pytest.mark.parametrize("url", ["http://127.0.0.1:30000", "https://a.b-c/x/", "http://[::1]:80"])
+def test_addresses_that_can_be_asked_pass(load: Load, url: str) -> None:
+    text = BASE.replace("preset: quickstart", f"url: '{url}'")
+    assert load(text).sweep.engine.url == url
+
+
+def test_a_byte_order_mark_is_no_mistake(load: Load) -> None:
+    """Some editors write one, and nobody sees it."""
+    assert load("\ufeff" + BASE).sweep.name == "trial"
 
 
 def test_bytes_that_are_no_text_are_named_by_line(tmp_path: Path) -> None:
@@ -196,3 +286,11 @@ def test_the_engine_can_be_replaced_from_outside(load: Load) -> None:
 @pytest.mark.parametrize("path", sorted(Path("sweeps").glob("*.yaml")), ids=str)
 def test_every_shipped_sweep_file_loads(path: Path) -> None:
     assert load_sweep(path).space.points
+
+
+def test_editors_still_get_the_patterns_of_names() -> None:
+    """The sentences replace patterns in messages, not in the schema."""
+    schema = json_schema()
+    assert schema["properties"]["name"]["pattern"].startswith("^[A-Za-z0-9]")
+    for key in ("flags", "env"):
+        assert schema["$defs"]["ServerSpec"]["properties"][key]["patternProperties"]

@@ -4,13 +4,14 @@ Exit codes: 0 done, also when nothing beats the baseline; 1 the engine or every 
 input; 3 a regression was found (compare-report); 4 the runs are not comparable; 130 interrupted.
 """
 
-import os
+import signal
 import sys
 from collections.abc import Sequence
 
 import click
 
 from tuner.cli.commands import specbench
+from tuner.cli.streams import lost_output, outlive_streams
 from tuner.errors import EngineFailure, UserError
 
 INTERRUPTED = 130
@@ -18,24 +19,34 @@ INTERRUPTED = 130
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and leave with its exit code."""
+    outlive_streams()
+    code = _run(argv)
+    if (reason := lost_output()) is not None:
+        click.echo(f"specbench: the output could not be written: {reason}", err=True)
+        code = code or 1
+    sys.exit(code)
+
+
+def _run(argv: Sequence[str] | None) -> int:
     try:
         code = specbench.main(args=argv, prog_name="specbench", standalone_mode=False)
     except click.ClickException as error:
         error.show()
-        sys.exit(error.exit_code)
+        return error.exit_code
     except UserError as error:
         click.echo(f"specbench: {error}", err=True)
-        sys.exit(error.exit_code)
+        return error.exit_code
     except EngineFailure as error:
         click.echo(f"specbench: {error}", err=True)
         if error.log_tail:
             click.echo(f"The end of the server's log:\n{error.log_tail}", err=True)
-        sys.exit(1)
+        return 1
+    except OSError as error:  # a full disk, a folder without write permission
+        place = f"{error.filename}: " if error.filename else ""
+        click.echo(f"specbench: {place}{error.strerror or error}", err=True)
+        return 1
     except (click.Abort, KeyboardInterrupt):
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # what is left to do takes seconds
         click.echo("specbench: interrupted", err=True)
-        sys.exit(INTERRUPTED)
-    except BrokenPipeError:
-        # `specbench plan FILE | head` closes our output: nobody is left to tell.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
-    sys.exit(code if isinstance(code, int) else 0)
+        return INTERRUPTED
+    return code if isinstance(code, int) else 0

@@ -2,8 +2,14 @@
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
+
+from tuner.errors import UserError
+
+if TYPE_CHECKING:
+    from tuner.sweep.door import LoadedSweep
 
 SWEEP_FILE = click.Path(path_type=Path)
 """Not checked here: the door's sentence is the better one."""
@@ -18,6 +24,24 @@ class TrialCount:
 
     number: int
     more: bool
+
+    def of_new_run(self) -> int:
+        """The number. Raises UserError for one that extends a run."""
+        if self.more:
+            raise UserError(
+                f"--trials +{self.number} extends a run, add --resume RUN or write "
+                f"--trials {self.number}"
+            )
+        return self.number
+
+
+def unused_trials(loaded: "LoadedSweep") -> str | None:
+    """Why this sweep does not ask how many trials are wanted; None where it does."""
+    if loaded.sweep.engine.kind == "endpoint":
+        return "an endpoint is measured once, --trials is not used"
+    if loaded.sweep.search.sampler == "grid":
+        return f"grid measures all {len(loaded.space.points):,} points, --trials is not used"
+    return None
 
 
 class Trials(click.ParamType["TrialCount"]):

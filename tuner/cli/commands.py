@@ -1,13 +1,14 @@
 """The commands and their arguments. Heavy libraries are imported where a command needs them."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import click
 
 from tuner import __version__
-from tuner.cli.arguments import RUN, SWEEP_FILE, Trials
+from tuner.cli.arguments import RUN, SWEEP_FILE, TrialCount, Trials, unused_trials
 from tuner.cli.draft_tp import draft_tp
 from tuner.errors import UserError
 
@@ -43,8 +44,10 @@ def sweep(context: click.Context, /, file: Path | None, dry_run: bool, **options
     if dry_run:
         if file is None:
             raise click.UsageError("--dry-run needs a sweep file.")
-        plan_options = {"limit": 20, "as_json": options["as_json"], "engine": options["engine"]}
-        return int(context.invoke(plan, file=file, show_all=False, **plan_options) or 0)
+        if options["resume"] is not None:
+            raise click.UsageError("--dry-run shows a new run, leave --resume out.")
+        kept = {name: options[name] for name in ("as_json", "engine", "trials")}
+        return int(context.invoke(plan, file=file, show_all=False, limit=20, **kept) or 0)
     from tuner.cli.sweep import SweepOptions, run
 
     return run(SweepOptions(file=file, **options))
@@ -55,6 +58,7 @@ def sweep(context: click.Context, /, file: Path | None, dry_run: bool, **options
 @click.option("--engine", type=click.Choice(ENGINES), help="Instead of the file's engine.kind.")
 @click.option("--all", "show_all", is_flag=True, help="Every point, not the first 20.")
 @click.option("--limit", type=click.IntRange(min=0), default=20, hidden=True)
+@click.option("--trials", type=Trials(), help="Candidates to measure, as sweep --trials.")
 @click.option("--sglang", "release", metavar="VERSION", help="Plan for this SGLang release.")
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 def plan(
@@ -62,17 +66,22 @@ def plan(
     engine: str | None,
     show_all: bool,
     limit: int,
+    trials: TrialCount | None,
     release: str | None,
     as_json: bool,
 ) -> None:
     """Show what a sweep would launch, with the exact commands. Launches nothing."""
     from tuner.cli.show import show_plan
     from tuner.plan import earlier_trials, make_plan
-    from tuner.sweep.door import load_sweep
+    from tuner.sweep.door import load_sweep, with_trials
 
     loaded = load_sweep(file, engine=engine)
+    if trials is not None:
+        loaded = with_trials(loaded, trials.of_new_run())
     earlier = earlier_trials(Path("results") / loaded.sweep.name, loaded.sweep.engine.kind)
     made = make_plan(loaded, earlier, release)
+    if trials is not None and (unused := unused_trials(made.loaded)):
+        made = replace(made, notes=(*made.notes, unused))
     cut = None if show_all else limit
     if as_json:
         click.echo(json.dumps(made.to_json(cut), indent=2))
@@ -97,7 +106,8 @@ def report(run: Path) -> None:
 def compare_report(runs: tuple[Path, ...], markdown: bool, as_json: bool) -> None:
     """Hold runs against each other: baselines and best candidates, with ratios to the first.
 
-    Exit code 4 when the runs are not comparable: another model, workload or kind of engine.
+    Exit code 4 when the runs are not comparable: another model, workload or kind of engine, or
+    nothing measured in both.
     """
     if len(runs) < 2:
         raise UserError("compare-report needs two runs or more, as results/NAME/RUN-ID")
@@ -111,6 +121,7 @@ def compare_report(runs: tuple[Path, ...], markdown: bool, as_json: bool) -> Non
         click.echo(comparison.render_markdown())
     else:
         click.echo(comparison.render_text())
+    comparison.refuse_incomparable()
 
 
 @specbench.command()
@@ -119,14 +130,9 @@ def compare_report(runs: tuple[Path, ...], markdown: bool, as_json: bool) -> Non
 @click.option("--port", default=8080, show_default=True, type=click.IntRange(1, 65535))
 def dashboard(run: Path, host: str, port: int) -> None:
     """Open optuna-dashboard over RUN, also while it goes on."""
-    from tuner.ledger.run import Run
-    from tuner.search.dashboard import serve
-    from tuner.search.stored import sqlite_url
+    from tuner.cli.dashboard import open_dashboard
 
-    opened = Run.open(run)
-    url = opened.sweep().search.storage or sqlite_url(opened.study_file)
-    click.echo(f"optuna-dashboard of {opened.id} at http://{host}:{port}/ (Ctrl-C ends it)")
-    serve(url, host, port)
+    open_dashboard(run, host, port)
 
 
 @specbench.command(

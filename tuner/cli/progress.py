@@ -49,7 +49,12 @@ class Watch:
         if doing == "measuring" and phase.window is not None:
             doing = f"measuring {phase.window}/{phase.windows}"
         level = "" if phase.concurrency is None else f" at concurrency {phase.concurrency}"
-        text = f"trial {phase.trial}, {name_of(phase.point)}: {doing}{level}{self._so_far()}"
+        trial = f"trial {phase.trial}, {self._name(phase.point)}"
+        if phase.again is not None and phase.doing == "launching":
+            self.console.print(f"{trial}: trying again: {phase.again}")
+        if self._endpoint is not None and phase.doing == "launching":
+            trial, doing = f"trial {phase.trial}", f"measuring {self._endpoint}"
+        text = f"{trial}: {doing}{level}{self._so_far()}"
         if self.status is not None:
             self.status.update(text)
         elif phase.doing == "launching":
@@ -60,18 +65,31 @@ class Watch:
         self.standing = standing
         self.measured += 1
         count = "" if record.role == "baseline" else f" [{standing.done}/{standing.wanted}]"
-        self.console.print(f"trial {record.trial}{count}, {name_of(record.at)}: {outcome(record)}")
+        name = self._name(record.at)
+        self.console.print(f"trial {record.trial}{count}, {name}: {outcome(record)}")
 
     def note(self, message: str) -> None:
         """A sentence of its own."""
         self.console.print(f"note: {message}")
+
+    @property
+    def _endpoint(self) -> str | None:
+        """What somebody else's server is called; None where this run launches its own."""
+        engine = self.loaded.sweep.engine
+        return f"the server at {engine.url}" if engine.kind == "endpoint" else None
+
+    def _name(self, point: Point | None) -> str:
+        """What the lines call a trial; an endpoint's point is known when it has answered."""
+        if self._endpoint is None:
+            return name_of(point)
+        return self._endpoint if point is None else f"{self._endpoint} ({point.label()})"
 
     def _so_far(self) -> str:
         if self.standing is None:
             return ""
         parts = []
         if self.standing.best_value is not None:
-            parts.append(f"best {self.standing.best_value:.3f}x")
+            parts.append(f"best so far {self.standing.best_value:.3f}x")
         left = self.standing.wanted - self.standing.done
         if self.measured and left > 0:
             each = (time.monotonic() - self.began) / self.measured

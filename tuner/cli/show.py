@@ -1,5 +1,6 @@
 """What commands print: plans and results, as text for people."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import click
@@ -12,6 +13,9 @@ from tuner.plan import Plan, shell_line
 from tuner.result import Result, objective_of
 from tuner.sweep.model import Sweep
 
+COLUMNS = ("tok/s", "speed-up", "AL", "first", "TTFT", "TPOT")
+UNLIMITED = 10_000
+"""A width that no table reaches."""
 TOP = 10
 """Candidates that the result table shows."""
 
@@ -45,7 +49,12 @@ def show_result(result: Result, sweep: Sweep, report: Path) -> None:
     simulated = " (simulated)" if sweep.engine.kind == "simulated" else ""
     for level in sweep.workload.concurrency:
         title = f"{sweep.name}{simulated}, concurrency {level}"
-        console.print(_table(title, records, str(level)))
+        table = _table(title, records, str(level))
+        unlimited = console.options.update(width=UNLIMITED)
+        if console.measure(table, options=unlimited).minimum <= console.width:
+            console.print(table)
+        else:  # a table that does not fit would lose digits
+            click.echo("\n".join(_lines(title, records, str(level))))
     click.echo(f"{_answer(result)}{simulated}")
     click.echo(f"report: {report}")
     if result.best is not None:
@@ -67,20 +76,37 @@ def _table(title: str, records: list[TrialRecord], level: str) -> Table:
     caption = "AL: accept length; first: accept rate at position 1; TTFT, TPOT: p50 in ms"
     table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
     table.add_column("configuration", overflow="fold", min_width=24)
-    for name in ("tok/s", "speed-up", "AL", "first", "TTFT", "TPOT"):
-        table.add_column(name, justify="right")
+    for name in COLUMNS:
+        table.add_column(name, justify="right", no_wrap=True)
     for record in records:
-        figures = record.metrics.get(level, {})
-        table.add_row(
-            record.at.label() if record.at else "no speculation (baseline)",
-            _number(figures.get("output_tok_s"), 1),
-            "1" if record.role == "baseline" else _number(figures.get("speedup"), 3),
-            _number(figures.get("accept_length"), 2),
-            _number(figures.get("accept_rate_first"), 2),
-            _number(figures.get("ttft_ms_p50"), 1),
-            _number(figures.get("tpot_ms_p50"), 2),
-        )
+        table.add_row(_name(record), *_cells(record, level))
     return table
+
+
+def _lines(title: str, records: list[TrialRecord], level: str) -> Iterator[str]:
+    """The table's figures that decide, a line each, for a terminal that is too narrow for it."""
+    yield title
+    for record in records:
+        yield _name(record)
+        for name, cell in list(zip(COLUMNS, _cells(record, level), strict=True))[:3]:
+            yield f"  {name}: {cell}"
+
+
+def _name(record: TrialRecord) -> str:
+    return record.at.label() if record.at else "no speculation (baseline)"
+
+
+def _cells(record: TrialRecord, level: str) -> list[str]:
+    """The cells of COLUMNS."""
+    figures = record.metrics.get(level, {})
+    return [
+        _number(figures.get("output_tok_s"), 1),
+        "1" if record.role == "baseline" else _number(figures.get("speedup"), 3),
+        _number(figures.get("accept_length"), 2),
+        _number(figures.get("accept_rate_first"), 2),
+        _number(figures.get("ttft_ms_p50"), 1),
+        _number(figures.get("tpot_ms_p50"), 2),
+    ]
 
 
 def _number(value: float | None, digits: int) -> str:

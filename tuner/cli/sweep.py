@@ -9,15 +9,17 @@ from typing import NoReturn
 
 import click
 
-from tuner.campaign import begin_run, reopen_run, run_sweep
-from tuner.cli.arguments import TrialCount
-from tuner.cli.progress import watch
+from tuner.campaign import begin_run, measure_all, reopen_run
+from tuner.cli.arguments import TrialCount, unused_trials
+from tuner.cli.progress import Watch, watch
 from tuner.cli.show import show_result
+from tuner.engine.base import Checked, Engine
 from tuner.engine.make import make_engine
+from tuner.engine.process import interrupts_deferred
 from tuner.errors import EngineFailure, UserError
 from tuner.ledger.run import Run
 from tuner.report.run_report import write_report
-from tuner.result import summarise_run
+from tuner.result import Result, summarise_run
 from tuner.sweep.door import LoadedSweep, load_sweep, with_trials
 
 
@@ -39,23 +41,18 @@ def run(options: SweepOptions) -> int:
     engine = make_engine(loaded.sweep)
     # What an engine refuses is said before a folder is made.
     checked = engine.check(loaded)
-    engine.refuse(checked.loaded.sweep)
+    engine.refuse(checked.loaded)
     folder = _folder(options, checked.loaded)
     _end_on_signals()
-    # With --json, stdout holds the result and nothing else.
-    with watch(checked.loaded, folder, to_stderr=options.as_json) as progress:
-        for note in checked.notes:
-            progress.note(note)
-        try:
-            result = run_sweep(checked.loaded, folder, engine, progress)
-        except (KeyboardInterrupt, EngineFailure):
-            _report_what_there_is(folder, options)
-            raise
-    report = write_report(folder)
-    if options.as_json:
-        click.echo(json.dumps(result.to_json()))
-    else:
-        show_result(result, loaded.sweep, report)
+    with folder.locked() as cleared:
+        # From here on nobody else writes the run, and nothing refuses it any more.
+        _extend(folder, checked.loaded, options)
+        # With --json, stdout holds the result and nothing else.
+        with watch(checked.loaded, folder, to_stderr=options.as_json) as progress:
+            if cleared is not None:
+                progress.note(cleared)
+            result = _measure(checked, folder, engine, progress, options)
+        _report(folder, result, options)
     return result.exit_code
 
 
@@ -63,14 +60,7 @@ def _load(options: SweepOptions) -> LoadedSweep:
     if options.file is None:
         raise UserError("give a sweep file, such as sweeps/quickstart.yaml, or --resume RUN")
     loaded = load_sweep(options.file, engine=options.engine)
-    if options.trials is None:
-        return loaded
-    number = options.trials.number
-    if options.trials.more:
-        raise UserError(
-            f"--trials +{number} extends a run, add --resume RUN or write --trials {number}"
-        )
-    return with_trials(loaded, number)
+    return loaded if options.trials is None else with_trials(loaded, options.trials.of_new_run())
 
 
 def _load_again(earlier: Path, options: SweepOptions) -> LoadedSweep:
@@ -90,19 +80,74 @@ def _folder(options: SweepOptions, loaded: LoadedSweep) -> Run:
         root = options.out or Path("results") / loaded.sweep.name
         return begin_run(root, loaded, options.engine)
     engine = options.engine or Run.open(options.resume).settings.engine
-    folder = reopen_run(options.resume, loaded, engine)
-    if options.trials is not None:
-        so_far = folder.settings.wanted if options.trials.more else 0
-        folder.extend_to(so_far + options.trials.number)
-    return folder
+    return reopen_run(options.resume, loaded, engine)
+
+
+def _extend(folder: Run, loaded: LoadedSweep, options: SweepOptions) -> None:
+    """`--trials` of a resumed run. Raises UserError for fewer candidates than there are."""
+    if options.resume is None or options.trials is None or unused_trials(loaded):
+        return
+    # As it is now: another specbench may have written since this one opened the run.
+    folder.settings = Run.open(folder.path).settings
+    recorded, number = len(folder.ledger().candidates), options.trials.number
+    if options.trials.more:
+        number += folder.settings.wanted
+    elif number < recorded:
+        message = f"the run has {recorded} candidates already and keeps them, --trials {number} is"
+        raise UserError(f"{message} fewer: write --trials {recorded} or more, or +N", folder.path)
+    folder.extend_to(number)
+
+
+def _measure(
+    checked: Checked, folder: Run, engine: Engine, progress: Watch, options: SweepOptions
+) -> Result:
+    for note in checked.notes:
+        progress.note(note)
+    if options.trials is not None and (unused := unused_trials(checked.loaded)):
+        progress.note(unused)
+    try:
+        return measure_all(checked.loaded, folder, engine, progress)
+    except (KeyboardInterrupt, EngineFailure, UserError, OSError):
+        with interrupts_deferred():
+            _report_what_there_is(folder, options)
+        raise
+
+
+def _report(folder: Run, result: Result, options: SweepOptions) -> None:
+    """The report and what is printed of it, whole also where Ctrl-C comes meanwhile."""
+    try:
+        with interrupts_deferred():
+            _print_result(folder, result, options)
+    except KeyboardInterrupt:
+        _say_how_to_go_on(folder)
+        raise
+
+
+def _print_result(folder: Run, result: Result, options: SweepOptions) -> None:
+    try:
+        report = write_report(folder)
+    finally:
+        if options.as_json:
+            click.echo(json.dumps(result.to_json()))
+    if not options.as_json:
+        show_result(result, folder.sweep(), report)
+    if result.exit_code and (options.as_json or result.best is not None):
+        click.echo(f"specbench: {result.verdict}", err=True)
 
 
 def _report_what_there_is(folder: Run, options: SweepOptions) -> None:
     """A run that stopped early keeps a report of what it measured, and can go on."""
-    if folder.ledger().baseline is not None:
-        write_report(folder)
-    if options.as_json:
-        click.echo(json.dumps(summarise_run(folder).to_json()))
+    try:
+        if folder.ledger().records:
+            write_report(folder)
+        if options.as_json:
+            click.echo(json.dumps(summarise_run(folder).to_json()))
+    except (UserError, OSError) as error:  # what stopped the run is said as well, and last
+        click.echo(f"specbench: there is no report of it: {error}", err=True)
+    _say_how_to_go_on(folder)
+
+
+def _say_how_to_go_on(folder: Run) -> None:
     click.echo(f"specbench: go on with: specbench sweep --resume {folder.path}", err=True)
 
 

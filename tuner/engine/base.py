@@ -124,8 +124,11 @@ class Engine(Protocol):
     name: str
     """`sglang`, `simulated` or `endpoint`: what ledgers record."""
 
-    def refuse(self, sweep: Sweep) -> None:
-        """Raises UserError where this engine cannot run the sweep; starts no server."""
+    def refuse(self, loaded: LoadedSweep) -> None:
+        """Raises UserError where this machine cannot run the sweep, at its line; starts no server.
+
+        Plans do not ask: they are made anywhere.
+        """
 
     def check(self, loaded: LoadedSweep) -> Checked:
         """The sweep as this engine will run it. Raises UserError, with the line of the mistake.

@@ -12,7 +12,7 @@ from tuner.engine.sglang.flags import speculation_of
 from tuner.engine.sglang.tokenise import Tokeniser, default_python
 from tuner.errors import EngineFailure, Failure, UserError
 from tuner.sweep.door import LoadedSweep
-from tuner.sweep.model import EngineSpec, ModelSpec, ServerSpec, Sweep, TimeoutSpec
+from tuner.sweep.model import EngineSpec, ModelSpec, ServerSpec, TimeoutSpec
 from tuner.sweep.point import Point
 from tuner.sweep.workload import Prompt
 
@@ -72,7 +72,7 @@ class EndpointEngine:
         self._timeouts = timeouts
         self._tokeniser = Tokeniser(default_python(spec.python), model, server or ServerSpec())
 
-    def refuse(self, sweep: Sweep) -> None:
+    def refuse(self, loaded: LoadedSweep) -> None:
         """Nothing to refuse before the server has been asked."""
 
     def check(self, loaded: LoadedSweep) -> Checked:

@@ -11,12 +11,32 @@ MARGIN_BYTES = 512 * 2**20
 """What may be missing of the memory before the launch: drivers keep some after a first use."""
 
 
+CROWDED_SHARE = 0.1
+"""Of a GPU's memory in use before a launch, above which it is worth saying: SGLang takes a share
+of what is free."""
+
+
 def used_memory(environment: Mapping[str, str]) -> dict[str, int] | None:
     """Bytes in use on each GPU that a process with this environment may use, by GPU.
 
     Honours CUDA_VISIBLE_DEVICES as indices or UUIDs. None where there is no NVML, no GPU, or a
     device that NVML does not know by that name.
     """
+    memory = _memory(environment)
+    return {gpu: int(each.used) for gpu, each in memory.items()} if memory else None
+
+
+def crowded(environment: Mapping[str, str]) -> list[str]:
+    """`GPU 0: 71 of 140 GiB in use by others` for each visible GPU that is, before a launch."""
+    return [
+        f"GPU {gpu}: {each.used / 2**30:.0f} of {each.total / 2**30:.0f} GiB in use by others"
+        for gpu, each in (_memory(environment) or {}).items()
+        if each.used > CROWDED_SHARE * each.total
+    ]
+
+
+def _memory(environment: Mapping[str, str]) -> dict[str, Any] | None:
+    """NVML's memory info of each visible GPU."""
     try:
         import pynvml
     except ImportError:
@@ -27,8 +47,7 @@ def used_memory(environment: Mapping[str, str]) -> dict[str, int] | None:
         return None
     try:
         handles = _handles(pynvml, environment.get("CUDA_VISIBLE_DEVICES"))
-        used = {n: int(pynvml.nvmlDeviceGetMemoryInfo(h).used) for n, h in handles.items()}
-        return used or None
+        return {name: pynvml.nvmlDeviceGetMemoryInfo(each) for name, each in handles.items()}
     except pynvml.NVMLError:
         return None
     finally:

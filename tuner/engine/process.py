@@ -21,8 +21,9 @@ from types import FrameType
 
 import psutil
 
-MARK = "SPECBENCH_LAUNCH"
-"""The variable that every process of a launch inherits; its value is unique to the launch."""
+from tuner.engine.footprint import MARK, Footprint
+from tuner.engine.process_table import is_alive, with_descendants
+from tuner.errors import UserError
 
 TERM_GRACE_S = 4.0
 KILL_LIMIT_S = 4.0
@@ -80,25 +81,39 @@ class ProcessTree:
         self._environment = dict(environment)
         self._mark = self._environment[MARK]
         self._log_path = log
+        self._footprint = Footprint(log, self._mark)
         self._popen: subprocess.Popen[bytes] | None = None
         self._seen: set[psutil.Process] = set()
         self._observed = 0.0
         self._ended = False
 
     def start(self) -> None:
-        """Start the child. Raises OSError where its program cannot be run."""
-        self._log_path.parent.mkdir(parents=True, exist_ok=True)
-        self._log_path.write_bytes(b"")
-        with interrupts_deferred(), self._log_path.open("ab") as output:
-            self._popen = subprocess.Popen(
-                self._argv,
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=subprocess.STDOUT,
-                env=self._environment,
-                start_new_session=True,
-            )
-            _running.add(self)
+        """Start the child.
+
+        Raises OSError where its program cannot be run, UserError where its log cannot be written.
+        """
+        try:
+            self._log_path.parent.mkdir(parents=True, exist_ok=True)
+            self._log_path.write_bytes(b"")
+            self._footprint.write()
+        except OSError as error:
+            message = f"this cannot be written: {error.strerror}, give a folder that can be"
+            raise UserError(message, error.filename or self._log_path) from error
+        try:
+            with interrupts_deferred(), self._log_path.open("ab") as output:
+                self._popen = subprocess.Popen(
+                    self._argv,
+                    stdin=subprocess.DEVNULL,
+                    stdout=output,
+                    stderr=subprocess.STDOUT,
+                    env=self._environment,
+                    start_new_session=True,
+                )
+                _running.add(self)
+                self._footprint.update([self._popen.pid])
+        except OSError:
+            self._footprint.remove()
+            raise
 
     @property
     def pid(self) -> int:
@@ -136,6 +151,8 @@ class ProcessTree:
         self._observed = now
         with suppress(psutil.NoSuchProcess):
             self._seen.update(psutil.Process(self._popen.pid).children(recursive=True))
+        alive = [process.pid for process in self._seen if is_alive(process)]
+        self._footprint.update([self._popen.pid, *alive])
 
     def stop(self) -> None:
         """End every process of the launch, within ten seconds; safe to repeat."""
@@ -146,9 +163,11 @@ class ProcessTree:
             self.observe()
             if self.exit_status() is None:
                 self._ask()
-            self._kill()
+            all_gone = self._kill()
             with suppress(subprocess.TimeoutExpired):
                 self._popen.wait(timeout=REAP_LIMIT_S)
+            if all_gone:
+                self._footprint.remove()
             self._ended = True
             _running.discard(self)
 
@@ -161,35 +180,25 @@ class ProcessTree:
                 return  # whatever it leaves behind is not going to end by itself
             time.sleep(0.05)
 
-    def _kill(self) -> None:
+    def _kill(self) -> bool:
+        """True when nothing is left."""
         deadline = time.monotonic() + KILL_LIMIT_S
         while members := self.members():
             if time.monotonic() > deadline:
                 _log.warning("processes survive SIGKILL: %s", sorted(p.pid for p in members))
-                return
+                return False
             for process in members:
                 with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
                     process.kill()
             time.sleep(0.05)
+        return True
 
     def members(self) -> set[psutil.Process]:
         """Every living process of this launch."""
         everyone = {process.pid: process for process in psutil.process_iter()}
-        children: dict[int, list[int]] = {}
-        for pid, process in everyone.items():
-            with suppress(psutil.Error):
-                children.setdefault(process.ppid(), []).append(pid)
-        known = {process.pid for process in self._seen if _is_alive(process)}
-        waiting = [pid for pid, process in everyone.items() if self._is_ours(process)]
-        waiting += sorted(known)
-        found: set[int] = set()
-        while waiting:
-            pid = waiting.pop()
-            if pid not in found:
-                found.add(pid)
-                waiting += children.get(pid, [])
-        found.discard(os.getpid())
-        return {everyone[p] for p in found if p in everyone and _is_alive(everyone[p])}
+        ours = [pid for pid, process in everyone.items() if self._is_ours(process)]
+        ours += sorted(process.pid for process in self._seen if is_alive(process))
+        return {each for each in with_descendants(ours, everyone) if is_alive(each)}
 
     def _is_ours(self, process: psutil.Process) -> bool:
         try:
@@ -198,13 +207,6 @@ class ProcessTree:
             return process.environ().get(MARK) == self._mark
         except (psutil.Error, OSError):
             return False
-
-
-def _is_alive(process: psutil.Process) -> bool:
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.NoSuchProcess:
-        return False
 
 
 @atexit.register

@@ -1,11 +1,14 @@
 """Reading trials.jsonl."""
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NoReturn
 
 from tuner.errors import UserError
-from tuner.ledger.record import TrialRecord, read_record
+from tuner.ledger.record import SIMULATED, TrialRecord, read_record
+from tuner.sweep.model import Sweep
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,11 @@ class Ledger:
         return max((each.launch_id for each in self.records), default=-1) + 1
 
 
+def is_simulated(records: Sequence[TrialRecord], sweep: Sweep) -> bool:
+    """A number here comes from a performance model: the sweep says so, or a server did."""
+    return sweep.engine.kind == SIMULATED or any(each.engine == SIMULATED for each in records)
+
+
 def parse_ledger(data: bytes, path: Path) -> Ledger:
     """The content of trials.jsonl; `path` is for messages. Raises UserError with FILE:LINE."""
     *lines, rest = data.split(b"\n")
@@ -44,8 +52,8 @@ def parse_ledger(data: bytes, path: Path) -> Ledger:
     for number, line in enumerate(lines, start=1):
         where = f"{path}:{number}"
         try:
-            found = json.loads(line)
-        except ValueError as error:
+            found = json.loads(line, parse_constant=_no_number)
+        except (ValueError, RecursionError) as error:
             raise UserError("this line is not JSON, restore it or remove it", where) from error
         if not isinstance(found, dict):
             raise UserError("this line is no JSON object, restore it or remove it", where)
@@ -61,3 +69,8 @@ def parse_ledger(data: bytes, path: Path) -> Ledger:
             "run that ended while writing it); that trial is not counted"
         )
     return Ledger(tuple(records), note)
+
+
+def _no_number(word: str) -> NoReturn:
+    """JSON has no NaN; Python would read one and every comparison with it would be false."""
+    raise ValueError(word)

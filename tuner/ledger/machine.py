@@ -1,5 +1,6 @@
 """Facts about the machine, so that a number can be read next year."""
 
+import json
 import os
 import platform
 import re
@@ -11,6 +12,7 @@ from typing import Any
 import pynvml
 
 from tuner import __version__
+from tuner.errors import UserError
 
 _SHOWN = re.compile(r"^(NCCL_|SGLANG_|CUDA_VISIBLE_DEVICES$)")
 _SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
@@ -32,6 +34,24 @@ def machine_facts() -> dict[str, Any]:
         "python": platform.python_version(),
         "env": inherited_variables(os.environ),
     }
+
+
+def read_machine(file: Path) -> dict[str, Any]:
+    """What `machine_facts` wrote to `file`. Raises UserError where that is gone or broken."""
+    try:
+        facts = json.loads(file.read_bytes())
+    except OSError as error:
+        raise UserError(f"{error.strerror}, restore it", file) from error
+    except ValueError as error:
+        raise UserError("this is not JSON, restore it", file) from error
+    if not isinstance(facts, dict):
+        raise UserError("this is no JSON object, restore it", file)
+    gpus, env = facts.get("gpus", []), facts.get("env", {})
+    if not isinstance(gpus, list) or not all(isinstance(gpu, dict) for gpu in gpus):
+        raise UserError("gpus is no list of objects, restore it", file)
+    if not isinstance(env, dict) or not all(isinstance(value, str) for value in env.values()):
+        raise UserError("env is no object of texts, restore it", file)
+    return facts
 
 
 def inherited_variables(environ: Mapping[str, str]) -> dict[str, str]:

@@ -1,19 +1,50 @@
 """One line of trials.jsonl: a trial and everything that a report needs to know of it."""
 
+import math
 from collections.abc import Mapping
-from typing import Any, Literal
+from datetime import datetime
+from typing import Any, Literal, Self
 
-from pydantic import Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from tuner.errors import UserError
 from tuner.sweep.model import Strict
-from tuner.sweep.point import Point
+from tuner.sweep.point import FlagValue, Point
 
 FORMAT = 1
 """Format 1: the first one."""
 
+SIMULATED = "simulated"
+"""The `engine` of a record whose server said that it plays one, whoever started it."""
+
 Role = Literal["baseline", "candidate", "confirm"]
 Outcome = Literal["ok", "infeasible", "failed", "pruned"]
+
+
+_LISTS = frozenset({"accept_rate_by_position"})
+_BY_NAME = frozenset({"by_kind"})
+"""Metrics that are no single number: a list of numbers, and numbers by name of a part."""
+
+
+class _PointShape(Strict):
+    """What `Point.to_json` writes."""
+
+    num_steps: int | None = Field(ge=1)
+    eagle_topk: int | None = Field(ge=1)
+    num_draft_tokens: int | None = Field(ge=1)
+    draft_tp: int | Literal["target"] | None
+    env: dict[str, str]
+    flags: dict[str, FlagValue]
+
+
+class _CommandShape(BaseModel):
+    """What `engine.base.Command.from_json` reads."""
+
+    model_config = ConfigDict(strict=True)
+
+    argv: list[str]
+    env: dict[str, str]
+    unset: list[str]
 
 
 class TrialRecord(Strict):
@@ -45,10 +76,81 @@ class TrialRecord(Strict):
     samples: str | None
     """Path of the raw samples, relative to the run folder."""
 
+    @field_validator("point")
+    @classmethod
+    def _is_a_point(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        return _shaped(_PointShape, value)
+
+    @field_validator("command")
+    @classmethod
+    def _is_a_command(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
+        return _shaped(_CommandShape, value)
+
+    @field_validator("started")
+    @classmethod
+    def _is_a_time(cls, value: str) -> str:
+        datetime.fromisoformat(value)
+        return value
+
+    @field_validator("metrics")
+    @classmethod
+    def _are_numbers(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        for level, figures in value.items():
+            if not (level.isascii() and level.isdecimal()) or level.startswith("0"):
+                raise ValueError(f"'{level}' is no concurrency, write a positive whole number")
+            for name, figure in figures.items():
+                _require_figure(name, figure)
+            if figures.get("speedup") is not None and not {"speedup_low", "speedup_high"} <= {
+                *figures
+            }:
+                raise ValueError("speedup has no speedup_low and speedup_high")
+        return value
+
+    @model_validator(mode="after")
+    def _is_consistent(self) -> Self:
+        if self.role == "baseline" and self.point is not None:
+            raise ValueError("point: a baseline has none, write null")
+        return self
+
     @property
     def at(self) -> Point | None:
         """The point itself."""
         return None if self.point is None else Point.from_json(self.point)
+
+
+def _shaped(shape: type[BaseModel], value: dict[str, Any] | None) -> dict[str, Any] | None:
+    """`value` itself. Raises ValueError where it has not this shape."""
+    if value is not None:
+        try:
+            shape.model_validate(value)
+        except ValidationError as error:
+            raise ValueError(_first_of(error)) from error
+    return value
+
+
+def _require_figure(name: str, figure: Any) -> None:
+    """Raises ValueError for what is no finite number, or none of them where there are several."""
+    if figure is None:
+        return
+    parts: list[Any] = [figure]
+    if name in _LISTS:
+        if not isinstance(figure, list):
+            raise ValueError(f"{name} is no list")
+        parts = figure
+    elif name in _BY_NAME:
+        if not isinstance(figure, dict) or not all(isinstance(x, dict) for x in figure.values()):
+            raise ValueError(f"{name} is no object of objects")
+        parts = [each for part in figure.values() for each in part.values() if each is not None]
+    for part in parts:
+        if isinstance(part, bool) or not isinstance(part, int | float) or not math.isfinite(part):
+            raise ValueError(f"{name} is {str(part)[:40]!r}, not a number")
+
+
+def _first_of(error: ValidationError) -> str:
+    """`place: what is wrong` of the first mistake."""
+    first = error.errors()[0]
+    place, what = ".".join(map(str, first["loc"])), first["msg"].removeprefix("Value error, ")
+    return f"{place}: {what}" if place else what
 
 
 def read_record(data: Mapping[str, Any], where: str) -> TrialRecord:
@@ -60,6 +162,4 @@ def read_record(data: Mapping[str, Any], where: str) -> TrialRecord:
     try:
         return TrialRecord.model_validate(dict(data))
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(map(str, first["loc"]))
-        raise UserError(f"this is no line of a ledger: {place}: {first['msg']}", where) from error
+        raise UserError(f"this is no line of a ledger: {_first_of(error)}", where) from error

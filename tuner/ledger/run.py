@@ -1,22 +1,25 @@
-"""The run folder. Every file name of it is spelled here and nowhere else."""
+"""The run folder: made, opened, read, and locked for writing."""
 
-import fcntl
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from io import FileIO
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 from uuid import uuid4
 
 from pydantic import Field, ValidationError
 
 from tuner import __version__
 from tuner.errors import UserError
+from tuner.ledger.folder import RunFolder
+from tuner.ledger.left_behind import end_servers, try_lock
 from tuner.ledger.lines import Ledger, parse_ledger
-from tuner.ledger.machine import machine_facts
+from tuner.ledger.machine import machine_facts, read_machine
 from tuner.ledger.record import TrialRecord
+from tuner.ledger.resumable import refuse_unusable
 from tuner.sweep.document import read_document
 from tuner.sweep.model import Strict, Sweep
 
@@ -49,13 +52,13 @@ class RunSettings(Strict):
         return self.extended_to or self.trials
 
 
-class Run:
+class Run(RunFolder):
     """One execution of a sweep, as a folder. Make it with `create` or `open`."""
 
     def __init__(self, path: Path, settings: RunSettings) -> None:
-        self.path = path
+        super().__init__(path)
         self.settings = settings
-        self._writing: BinaryIO | None = None
+        self._writing: FileIO | None = None
 
     @classmethod
     def create(cls, root: Path, sweep_text: str, settings: RunSettings) -> "Run":
@@ -102,99 +105,33 @@ class Run:
             message = f"this is not what specbench wrote: {place}: {first['msg']}"
             raise UserError(message, settings_file) from error
 
+    def sweep_text(self) -> str:
+        """The sweep file as it was given. Raises UserError where it is gone or broken."""
+        try:
+            return self.sweep_file.read_bytes().decode("utf-8")
+        except OSError as error:
+            message = f"{error.strerror}, restore the sweep file that the run began with"
+            raise UserError(message, self.sweep_file) from error
+        except ValueError as error:
+            raise UserError("this is not UTF-8 text, restore it", self.sweep_file) from error
+
     def sweep(self) -> Sweep:
         """The sweep as it runs, with the command line's engine and trials. No prompts are read."""
+        text = self.sweep_text()
         try:
-            text = self.sweep_file.read_bytes().decode("utf-8")
             data = read_document(text, str(self.sweep_file)).value
             if self.settings.engine is not None:
                 data["engine"]["kind"] = self.settings.engine
             sweep = Sweep.model_validate(data)
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except (ValueError, TypeError, KeyError) as error:
             message = "this is not the sweep file that the run began with, restore it"
             raise UserError(message, self.sweep_file) from error
         search = sweep.search.model_copy(update={"trials": self.settings.wanted})
         return sweep.model_copy(update={"search": search})
 
-    @property
-    def id(self) -> str:
-        """The folder's name; also the study's."""
-        return self.path.resolve().name
-
-    @property
-    def sweep_file(self) -> Path:
-        """The sweep file, byte for byte as it was given."""
-        return self.path / "sweep.yaml"
-
-    @property
-    def settings_file(self) -> Path:
-        return self.path / "run.json"
-
-    @property
-    def machine_file(self) -> Path:
-        return self.path / "machine.json"
-
-    @property
-    def trials_file(self) -> Path:
-        return self.path / "trials.jsonl"
-
-    @property
-    def study_file(self) -> Path:
-        """SQLite, for optuna-dashboard; derived from trials.jsonl."""
-        return self.path / "study.db"
-
-    @property
-    def logs(self) -> Path:
-        return self.path / "logs"
-
-    @property
-    def samples(self) -> Path:
-        return self.path / "samples"
-
-    @property
-    def figures(self) -> Path:
-        return self.path / "figures"
-
-    @property
-    def report_md(self) -> Path:
-        return self.path / "report.md"
-
-    @property
-    def report_html(self) -> Path:
-        return self.path / "report.html"
-
-    @property
-    def best_yaml(self) -> Path:
-        """A sweep file of one point: the winner."""
-        return self.path / "best.yaml"
-
-    @property
-    def best_sh(self) -> Path:
-        return self.path / "best.sh"
-
-    @property
-    def adaptive_json(self) -> Path:
-        return self.path / "adaptive.json"
-
-    def log_file(self, launch_id: int) -> Path:
-        """The server's output of one launch."""
-        return self.logs / f"{launch_id:04d}.log"
-
-    def samples_file(self, trial: int) -> Path:
-        """The raw samples of one trial."""
-        return self.samples / f"{trial:04d}.jsonl.gz"
-
-    def relative(self, path: Path) -> str:
-        """A path in the folder, as records keep it."""
-        return path.relative_to(self.path).as_posix()
-
     def machine(self) -> dict[str, Any]:
         """machine.json. Raises UserError where it is gone or broken."""
-        try:
-            facts: dict[str, Any] = json.loads(self.machine_file.read_bytes())
-        except (OSError, ValueError) as error:
-            raise UserError("this cannot be read, restore it", self.machine_file) from error
-        return facts
+        return read_machine(self.machine_file)
 
     def ledger(self) -> Ledger:
         """Every trial so far. Raises UserError with FILE:LINE for a line that is none."""
@@ -210,44 +147,65 @@ class Run:
 
     @contextmanager
     def locked(self) -> Iterator[str | None]:
-        """Hold the run for writing; cuts off a last line that a crash left half written.
+        """Hold the run for writing, and clear away what a crash left.
 
-        Yields what was cut off, as a sentence, or None. Raises UserError where another process
-        holds the run. The lock ends with the process.
+        Cuts off a last line that is half written, and ends servers that a killed specbench left
+        running here or in a run beside this one. Yields what was done of that, as a sentence, or
+        None. Raises UserError where another process holds the run, or where the ledger is no
+        ground for more trials. The lock ends with the process.
         """
         try:
-            file = self.trials_file.open("r+b")
+            file = self.trials_file.open("r+b", buffering=0)
         except OSError as error:
             raise UserError(f"{error.strerror}, it must be writable", self.trials_file) from error
         with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError as error:
+            if not try_lock(file):
                 message = "another specbench is writing this run, wait for it or stop it"
-                raise UserError(message, self.path) from error
-            data = file.read()
-            note = parse_ledger(data, self.trials_file).note
+                raise UserError(message, self.path)
+            data = file.readall()
+            ledger = parse_ledger(data, self.trials_file)
+            if ledger.records:
+                sweep, text = self.sweep(), self.sweep_text()
+                document = read_document(text, str(self.sweep_file))
+                refuse_unusable(self, ledger, sweep, document)
             whole = data.rfind(b"\n") + 1
             file.truncate(whole)
             file.seek(whole)
+            notes = [*([ledger.note] if ledger.note else []), *end_servers(self)]
             self._writing = file
             try:
-                yield note
+                yield "; ".join(notes) or None
             finally:
                 self._writing = None
 
     def append(self, record: TrialRecord) -> None:
-        """Add a line, on the disk when this returns. Only inside `locked`."""
+        """Add a line, on the disk when this returns. Only inside `locked`.
+
+        Raises UserError where the disk is full, with the ledger as it was before.
+        """
         assert self._writing is not None, "append is for a locked run"
-        line = json.dumps(record.model_dump(), ensure_ascii=False, allow_nan=False)
-        self._writing.write(line.encode("utf-8") + b"\n")
-        self._writing.flush()
-        os.fsync(self._writing.fileno())
+        text = json.dumps(record.model_dump(), ensure_ascii=False, allow_nan=False)
+        before = self._writing.tell()
+        left = memoryview(text.encode("utf-8") + b"\n")
+        try:
+            while left:
+                left = left[self._writing.write(left) :]
+            os.fsync(self._writing.fileno())
+        except OSError as error:
+            with suppress(OSError):  # a half line that stays is cut off by the next `locked`
+                self._writing.truncate(before)
+                self._writing.seek(before)
+            message = f"{error.strerror}, free some space and resume the run"
+            raise UserError(message, self.trials_file) from error
 
     def extend_to(self, trials: int) -> None:
         """Want this many candidates from now on, also after an interruption."""
         self.settings = self.settings.model_copy(update={"extended_to": trials})
-        _write_json(self.settings_file, self.settings.model_dump())
+        try:
+            _write_json(self.settings_file, self.settings.model_dump())
+        except OSError as error:
+            message = f"this cannot be written: {error.strerror}, give a run that can be"
+            raise UserError(message, self.settings_file) from error
 
 
 def _new_folder(root: Path, stamp: str) -> Path:

@@ -9,11 +9,13 @@ Times are seconds since the window began, to the microsecond.
 
 import gzip
 import json
+import math
 import zlib
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 from tuner.errors import UserError
 from tuner.measure.samples import RequestSample, SpecCounts, Window
@@ -23,31 +25,57 @@ FORMAT = 1
 
 
 def write_samples(path: Path, windows_by_concurrency: Mapping[int, Sequence[Window]]) -> None:
-    """Write all windows to `path`; the file is there whole or not at all."""
+    """Write all windows to `path`; the file is there whole or not at all.
+
+    Raises UserError where the place cannot be written to, or is full.
+    """
     unfinished = path.with_name(path.name + ".tmp")
-    with gzip.open(unfinished, "wt", encoding="utf-8") as file:
+    try:
+        _write(unfinished, windows_by_concurrency)
+        unfinished.replace(path)
+    except OSError as error:
+        with suppress(OSError):
+            unfinished.unlink(missing_ok=True)
+        message = f"{error.strerror}, make it writable with space left and resume the run"
+        raise UserError(message, path) from error
+
+
+def _write(path: Path, windows_by_concurrency: Mapping[int, Sequence[Window]]) -> None:
+    with gzip.open(path, "wt", encoding="utf-8") as file:
         file.write(json.dumps({"format": FORMAT}) + "\n")
         for windows in windows_by_concurrency.values():
             for window in windows:
                 file.write(json.dumps({"window": _window_json(window)}) + "\n")
                 for sample in window.samples:
                     file.write(json.dumps({"request": asdict(sample)}) + "\n")
-    unfinished.replace(path)
 
 
 def read_samples(path: Path) -> dict[int, list[Window]]:
     """What `write_samples` wrote, equal to it. Raises UserError where the file is not whole."""
     try:
         with gzip.open(path, "rt", encoding="utf-8") as file:
-            lines = [json.loads(line) for line in file]
-    except (OSError, EOFError, ValueError, zlib.error) as error:
-        raise UserError(f"these samples cannot be read: {error}", path) from error
+            lines = [json.loads(line, parse_constant=_no_number) for line in file]
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UserError(f"these samples cannot be read: {reason}, restore them", path) from error
+    except (EOFError, ValueError, zlib.error) as error:
+        raise UserError(f"these samples cannot be read: {error}, restore them", path) from error
     if not lines or lines[0] != {"format": FORMAT}:
         raise UserError(f"this is not a samples file of format {FORMAT}", path)
     try:
         return _by_concurrency(lines[1:])
-    except (KeyError, TypeError, IndexError) as error:
+    except (KeyError, TypeError, IndexError, ValueError) as error:
         raise UserError(f"this is no samples file of format {FORMAT}: {error}", path) from error
+
+
+def _no_number(word: str) -> NoReturn:
+    raise ValueError(f"{word} is no number")
+
+
+def _require_numbers(*values: float) -> None:
+    """Raises TypeError for what is no number, ValueError for one that is not finite."""
+    if not all(map(math.isfinite, values)):
+        raise ValueError("a number is not finite")
 
 
 def _by_concurrency(lines: Sequence[Mapping[str, Any]]) -> dict[int, list[Window]]:
@@ -60,6 +88,7 @@ def _by_concurrency(lines: Sequence[Mapping[str, Any]]) -> dict[int, list[Window
     levels: dict[int, list[Window]] = {}
     for facts, samples in groups:
         window = Window(**facts, samples=tuple(samples))
+        _require_numbers(window.concurrency, window.wall_s, window.client_cpu_s)
         levels.setdefault(window.concurrency, []).append(window)
     return levels
 
@@ -78,10 +107,11 @@ def _sample(facts: Mapping[str, Any]) -> RequestSample:
     spec = None
     if counts is not None:
         histogram = counts["histogram"]
+        _require_numbers(counts["verify_ct"], counts["correct_drafts"], *(histogram or ()))
         spec = SpecCounts(
             **{**counts, "histogram": None if histogram is None else tuple(histogram)}
         )
-    return RequestSample(
+    sample = RequestSample(
         **{
             **facts,
             "chunk_times": tuple(facts["chunk_times"]),
@@ -89,3 +119,9 @@ def _sample(facts: Mapping[str, Any]) -> RequestSample:
             "spec": spec,
         }
     )
+    _require_numbers(sample.sent, sample.ended, sample.requested_tokens)
+    _require_numbers(*sample.chunk_times, *sample.chunk_tokens)
+    _require_numbers(*(n for n in (sample.prompt_tokens, sample.engine_tokens) if n is not None))
+    if len(sample.chunk_times) != len(sample.chunk_tokens):
+        raise ValueError("chunk_times and chunk_tokens differ in length")
+    return sample

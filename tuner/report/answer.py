@@ -13,7 +13,8 @@ MANY = 5
 def answer(findings: Findings) -> list[str]:
     """Paragraphs, as Markdown."""
     if findings.sweep.engine.kind == "endpoint":
-        return ["**A measurement of a running server.** There is no baseline to compare it with."]
+        which = "simulated" if findings.simulated else "running"
+        return [f"**A measurement of a {which} server.** There is no baseline to compare it with."]
     if findings.baseline is None:
         return [_no_baseline(findings)]
     if findings.best is None or findings.best.value is None:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.errors import UserError
+from tuner.errors import NotComparable, UserError
 from tuner.ledger.run import Run
 from tuner.measure.statistics import Interval, Metric, speedup
 from tuner.report.comparability import differences, refuse_unlike
@@ -22,6 +22,7 @@ from tuner.report.text import (
 
 BEST = "best candidate"
 REFERENCE = "reference"
+NOT_COMPARABLE = "not comparable: "
 FASTER, SLOWER, SAME = "faster", "slower", "no difference seen"
 CAVEAT = (
     "Intervals are 95 %, from the spread between windows and prompts of one launch each; two "
@@ -104,6 +105,14 @@ class Comparison:
             if row.ratio is not None and row.ratio.high is not None
             if row.ratio.high < 1 - threshold
         )
+
+    def refuse_incomparable(self) -> None:
+        """Raises NotComparable, with the reasons, where no row holds one run against another."""
+        verdicts = [(row, row.verdict) for row in self.rows if row.verdict != REFERENCE]
+        if all(verdict.startswith(NOT_COMPARABLE) for _, verdict in verdicts):
+            whys = [f"{r.what} of {r.run}: {v.removeprefix(NOT_COMPARABLE)}" for r, v in verdicts]
+            reason = "; ".join(dict.fromkeys(whys)) or "no concurrency was measured in two runs"
+            raise NotComparable(f"nothing is comparable: {reason}")
 
     def to_json(self) -> dict[str, Any]:
         """Everything, for `--json`."""
@@ -264,7 +273,7 @@ def _ratio(
 
 def _verdict(bounds: Interval | None, why: str | None) -> str:
     if bounds is None or bounds.low is None or bounds.high is None:
-        return f"not comparable: {why}"
+        return f"{NOT_COMPARABLE}{why}"
     if bounds.low > 1:
         return FASTER
     return SLOWER if bounds.high < 1 else SAME

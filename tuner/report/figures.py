@@ -8,9 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from tuner.report import drawing
-from tuner.report.drawing import BLUE, GREY, LINES, MARKERS, SERIES, VERMILLION, Drawn
+from tuner.report.drawing import BLUE, LINES, MARKERS, SERIES, VERMILLION, Drawn
 from tuner.report.findings import Findings, Measured
-from tuner.report.text import number
+from tuner.report.step_figures import accept_length_by_steps, tok_s_by_steps
 
 TOP = 10
 """Configurations in the figure of speed-ups."""
@@ -81,65 +81,6 @@ def _speedup_bar(ax: Axes, row: int, value: float, low: float | None, high: floa
     )
 
 
-def tok_s_by_steps(findings: Findings, folder: Path) -> Drawn | None:
-    """Output tok/s of every configuration by its num_steps, the best of each count joined."""
-    metric, shown = findings.metric, _with_steps(findings.ranked)
-    levels = [n for n in findings.levels if any(c.metric(n, metric) for c in shown)]
-    if not levels:
-        return None
-    figure, axes = drawing.panels(levels)
-    for level, ax in axes:
-        base = findings.baseline.metric(level, metric) if findings.baseline else None
-        _dots(ax, [(_steps(c), c.metric(level, metric)) for c in shown], base)
-        if base is not None:
-            drawing.baseline(ax, base, f"no\nspeculation\n{number(base)}")
-        _steps_axis(ax)
-        ax.set_ylabel("tokens per second")
-    drawing.legend(figure, axes[0][1])
-    words = "Output throughput" if metric == "output_tok_s" else "Decode speed"
-    drawing.title(figure, f"{words} by number of draft steps", findings.simulated)
-    return drawing.save(figure, folder, "tok_s_by_steps", f"{words} by number of draft steps")
-
-
-def accept_length_by_steps(findings: Findings, folder: Path) -> Drawn | None:
-    """Accept length by num_steps at the lowest concurrency, a series for each eagle_topk."""
-    shown = _with_steps(findings.ranked)
-    level = next(
-        (n for n in findings.levels if any(c.metric(n, "accept_length") for c in shown)), None
-    )
-    if level is None:
-        return None
-    figure, [(_, ax)] = drawing.panels([level])
-    for index, topk in enumerate(sorted({c.point.eagle_topk or 1 for c in shown if c.point})):
-        found = [
-            (_steps(c), value)
-            for c in shown
-            if c.point
-            and (c.point.eagle_topk or 1) == topk
-            and (value := c.metric(level, "accept_length")) is not None
-        ]
-        kind = index % len(SERIES)
-        ax.plot(
-            [steps for steps, _ in found],
-            [value for _, value in found],
-            linestyle="none",
-            marker=MARKERS[kind],
-            color=SERIES[kind],
-            markersize=6 + 2 * kind,
-            fillstyle="full" if kind == 0 else "none",  # a tree's marker hides no chain's
-            label="chain (topk 1)" if topk == 1 else f"tree, topk {topk}",
-        )
-    drawing.baseline(ax, 1.0, "no\nspeculation")
-    _steps_axis(ax)
-    ax.set_ylabel("accept length (tokens per verify)")
-    drawing.legend(figure, ax)
-    where = f", concurrency {level}" if len(findings.levels) > 1 else ""
-    drawing.title(figure, f"Accept length by number of draft steps{where}", findings.simulated)
-    return drawing.save(
-        figure, folder, "accept_length_by_steps", "Accept length by number of draft steps"
-    )
-
-
 def acceptance_by_position(findings: Findings, folder: Path) -> Drawn | None:
     """P(accepted >= j) of the best configuration and its neighbours in num_steps."""
     level = findings.levels[0] if findings.levels else 0
@@ -161,6 +102,7 @@ def acceptance_by_position(findings: Findings, folder: Path) -> Drawn | None:
             color=SERIES[index],
             linewidth=2 if index == 0 else 1.3,
             label=("best: " if index == 0 else "") + labels[index],
+            clip_on=False,  # a marker at 100 % is whole
         )
     ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     top = max(rate for each in shown for rate in each.metrics(level)[name])
@@ -201,52 +143,6 @@ def history(findings: Findings, folder: Path) -> Drawn | None:
     drawing.legend(figure, ax)
     drawing.title(figure, "Optimisation history", findings.simulated)
     return drawing.save(figure, folder, "history", "Speed-up of each trial and the best so far")
-
-
-def _with_steps(measured: Sequence[Measured]) -> list[Measured]:
-    return [c for c in measured if c.point is not None and c.point.num_steps is not None]
-
-
-def _steps(measured: Measured) -> int:
-    assert measured.point is not None and measured.point.num_steps is not None
-    return measured.point.num_steps
-
-
-def _dots(ax: Axes, pairs: Sequence[tuple[int, float | None]], base: float | None) -> None:
-    found = [(x, y) for x, y in pairs if y is not None]
-    best: dict[int, float] = {}
-    for x, y in found:
-        best[x] = max(y, best.get(x, y))
-    ax.plot(
-        [x for x, _ in found],
-        [y for _, y in found],
-        "o",
-        color="white",
-        markeredgecolor=GREY,
-        markersize=4.5,
-        label="each configuration",
-    )
-    order = sorted(best)
-    ax.plot(
-        order, [best[x] for x in order], "o-", color=BLUE, lw=1.6, label="best of each step count"
-    )
-    top = max(best, key=lambda x: best[x])
-    above = base is None or best[top] >= base  # below it the figure would cover the line's name
-    ax.annotate(
-        number(best[top]),
-        (top, best[top]),
-        xytext=(0, 7 if above else -16),
-        textcoords="offset points",
-        ha="center",
-        color=BLUE,
-        fontweight="bold",
-    )
-    ax.margins(y=0.15)
-
-
-def _steps_axis(ax: Axes) -> None:
-    ax.xaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
-    ax.set_xlabel("num_steps")
 
 
 def _short_labels(shown: Sequence[Measured]) -> tuple[str, list[str]]:

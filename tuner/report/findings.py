@@ -8,6 +8,7 @@ from typing import Any
 from tuner.engine.base import Checked
 from tuner.engine.make import make_engine
 from tuner.errors import UserError
+from tuner.ledger.lines import is_simulated
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.measure.samples import Window
@@ -80,8 +81,8 @@ class Findings:
 
     @property
     def simulated(self) -> bool:
-        """No number of this run was measured on hardware."""
-        return self.sweep.engine.kind == "simulated"
+        """Numbers of this run come from a performance model, whoever started the server."""
+        return is_simulated(self.records, self.sweep)
 
     @property
     def metric(self) -> Metric:
@@ -107,7 +108,12 @@ class Findings:
 
     @property
     def winner(self) -> Measured | None:
-        """What to run: the best candidate where it beats the baseline, else the baseline."""
+        """What to run: the best candidate where it beats the baseline, else the baseline.
+
+        None where no candidate has numbers to compare: a baseline alone beats nothing.
+        """
+        if self.result.fastest is None:
+            return None
         return self.baseline if self.result.best is None else self.best
 
     @property
@@ -130,8 +136,7 @@ class Findings:
     @cached_property
     def checked(self) -> Checked:
         """The sweep as the engine of that release sees it, and what it says about it."""
-        file = self.run.sweep_file
-        text = file.read_text(encoding="utf-8")
+        file, text = self.run.sweep_file, self.run.sweep_text()
         space = Space.from_sweep(self.sweep, read_document(text, str(file)))
         loaded = LoadedSweep(self.sweep, space, (), file, text)
         if self.release is None:
@@ -196,14 +201,14 @@ class Findings:
         best = self.best.point
 
         def distance(each: Measured) -> tuple[bool, int]:
-            other = each.point
-            assert other is not None
-            unlike = (best.eagle_topk, best.draft_tp, best.env, best.flags) != (
-                other.eagle_topk,
-                other.draft_tp,
-                other.env,
-                other.flags,
-            )
-            return unlike, abs((other.num_steps or 0) - (best.num_steps or 0))
+            assert each.point is not None
+            steps = abs((each.point.num_steps or 0) - (best.num_steps or 0))
+            return not differ_in_steps_alone(best, each.point), steps
 
         return [self.best, *sorted(self.ranked[1:], key=distance)][:NEIGHBOURS]
+
+
+def differ_in_steps_alone(one: Point, other: Point) -> bool:
+    """All dimensions are equal but num_steps and, in a tree, the tokens that go with it."""
+    settings = [(p.eagle_topk, p.draft_tp, p.env, p.flags) for p in (one, other)]
+    return settings[0] == settings[1]

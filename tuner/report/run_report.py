@@ -4,6 +4,7 @@ from pathlib import Path
 
 import jinja2
 
+from tuner.errors import UserError
 from tuner.ledger.run import Run
 from tuner.report import sections
 from tuner.report.answer import answer, answer_table
@@ -17,10 +18,21 @@ def write_report(run: Run) -> Path:
     """Write report.md, figures/, best.yaml and best.sh into the run folder.
 
     Returns the path of report.md. Works on an unfinished run too: it shows what is there. Raises
-    UserError where the run's files cannot be read.
+    UserError where the run's files cannot be read, or the folder cannot be written to.
     """
     findings = Findings(run)
+    try:
+        return _written(findings)
+    except OSError as error:
+        message = f"this cannot be written: {error.strerror or error}, give a run folder that can"
+        raise UserError(f"{message} be written to", error.filename or run.path) from error
+
+
+def _written(findings: Findings) -> Path:
+    run, script = findings.run, _earlier_script(findings)
     write_winner(findings)
+    if script is not None:
+        run.best_sh.write_text(script, encoding="utf-8")
     text = _template().render(
         title=escaped(findings.sweep.name) + (" (simulated)" if findings.simulated else ""),
         simulated=sections.simulated_words(findings),
@@ -28,7 +40,7 @@ def write_report(run: Run) -> Path:
         answer=answer(findings),
         answer_table=answer_table(findings),
         launch_words=sections.launch_words(findings),
-        launch=_launch(findings),
+        launch=_launch(findings, script),
         metric=code(findings.metric),
         workload=sections.workload(findings),
         tables=sections.top_tables(findings),
@@ -47,12 +59,28 @@ def write_report(run: Run) -> Path:
     return run.report_md
 
 
-def _launch(findings: Findings) -> str | None:
-    command = launch_command(findings)
-    if command is None:
+def _earlier_script(findings: Findings) -> str | None:
+    """best.sh as it is, where it launches the winner and no record has that launch's command.
+
+    Older ledgers keep no commands. To spell one anew would put this machine's interpreter and this
+    specbench's pins in the place of what was measured.
+    """
+    winner = findings.winner
+    if winner is None or winner.record.command is not None or not findings.run.best_sh.exists():
         return None
-    script = launch_script(command).split("\n", 2)[2]  # without the first line and set -eu
-    return block(script, "bash")
+    try:
+        script = findings.run.best_sh.read_text(encoding="utf-8")
+    except UnicodeDecodeError:  # nothing that specbench wrote
+        return None
+    return script if f"# {winner.label}, from run " in script else None
+
+
+def _launch(findings: Findings, script: str | None) -> str | None:
+    """The winner's launch as the report shows it: `script`, or the recorded command as one."""
+    if script is None:
+        command = launch_command(findings)
+        script = None if command is None else launch_script(command)
+    return None if script is None else block(script.partition("\nset -eu\n")[2], "bash")
 
 
 def _template() -> jinja2.Template:

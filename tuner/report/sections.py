@@ -37,6 +37,9 @@ def simulated_words(findings: Findings) -> str | None:
     """What a reader must know of a simulated run before any number."""
     if not findings.simulated:
         return None
+    if findings.sweep.engine.kind != "simulated":
+        words = "The server said that it is a simulated one: every number here comes from a "
+        return words + "performance model, none was measured on hardware."
     preset = findings.sweep.engine.preset
     named = f"preset {code(preset)}" if preset else "its default preset"
     return (
@@ -253,7 +256,7 @@ def time_spent(findings: Findings) -> str:
     launches = {record.launch_id: record.launch_s for record in findings.records}
     known = [seconds for seconds in launches.values() if seconds is not None]
     measured = [r.measured_s for r in findings.records if r.measured_s is not None]
-    model_time = " of model time" if findings.simulated else ""
+    model_time = " of model time" if findings.sweep.engine.kind == "simulated" else ""
     words = (
         f"{count(findings.result.launches, 'launch')} for {count(len(findings.records), 'trial')}"
     )

@@ -27,16 +27,27 @@ def write_winner(findings: Findings) -> None:
         comment = [_origin(findings, best)]
         if findings.winner is findings.baseline:
             comment.append("No speculation was faster than every candidate: best.sh launches that.")
-        prompts = findings.sweep.workload.prompts
-        if not prompts.startswith("builtin:") and not Path(prompts).is_absolute():
-            comment.append(f"Needs {prompts} beside this file, as the sweep file had it.")
-        text = sweep_text(one_point_sweep(findings.sweep, best.point), comment)
+        sweep = _with_prompts_in_place(findings.sweep, run.settings.beside)
+        prompts = sweep.workload.prompts
+        if not prompts.startswith("builtin:"):
+            where = "" if Path(prompts).is_absolute() else " beside this file"
+            comment.append(f"Needs {prompts}{where}, as it was when the run began.")
+        text = sweep_text(one_point_sweep(sweep, best.point), comment)
         run.best_yaml.write_text(text, encoding="utf-8")
     if findings.winner is not None and (command := launch_command(findings)) is not None:
         run.best_sh.write_text(
             launch_script(command, _warnings(findings, findings.winner)), encoding="utf-8"
         )
         run.best_sh.chmod(0o755)
+
+
+def _with_prompts_in_place(sweep: Sweep, beside: str | None) -> Sweep:
+    """The sweep with its own prompts by their whole path: best.yaml lies in another folder."""
+    prompts = sweep.workload.prompts
+    if beside is None or prompts.startswith("builtin:"):
+        return sweep
+    workload = sweep.workload.model_copy(update={"prompts": str(Path(beside) / prompts)})
+    return sweep.model_copy(update={"workload": workload})
 
 
 def launch_command(findings: Findings) -> Command | None:

@@ -61,7 +61,8 @@ def load_sweep(path: Path, *, engine: str | None = None, beside: Path | None = N
 
 def _read(path: Path) -> str:
     try:
-        data = path.read_bytes()
+        with path.open("rb") as file:
+            data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise UserError(f"{error.strerror}, give the path of a sweep file", path) from error
     if len(data) > MAX_BYTES:
@@ -79,11 +80,9 @@ def _prompts(document: Document, sweep: Sweep, beside: Path) -> tuple[Prompt, ..
     try:
         return load_prompts(sweep.workload.prompts, beside)
     except UserError as error:
-        if error.where and ":" in error.where.rsplit("/", 1)[-1]:
+        if error.where is not None:
             raise  # the prompts' own file and line
-        place = f"{error.where}: " if error.where else ""
-        path = ("workload", "prompts")
-        raise document.error(path, f"{place}{error.message}") from error
+        raise document.error(("workload", "prompts"), error.message) from error
 
 
 def _check_across(document: Document, sweep: Sweep) -> None:

@@ -6,9 +6,19 @@ Field descriptions end up in the JSON Schema that `specbench schema` prints.
 import re
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    WithJsonSchema,
+    model_validator,
+)
 
+from tuner.sweep import words
 from tuner.sweep.point import FlagValue
+from tuner.sweep.shown import shortened
 
 UNSET = "unset"
 """The value that removes a variable from the server's environment, or leaves a flag away."""
@@ -16,19 +26,26 @@ UNSET = "unset"
 ALGORITHMS = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM")
 MAX_CONCURRENCY = 512
 
+LONGEST_DAYS = 365
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 
 
 def parse_duration(value: Any) -> Any:
     """`90`, `"30m"` or `"1.5h"` as seconds; anything else goes on to the type's own refusal."""
+    if isinstance(value, bool) or not isinstance(value, str | int | float):
+        return value
     if isinstance(value, str):
         match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)", value.strip())
         if match is None:
-            raise ValueError(f"'{value}' is not a duration, write it like 90s, 30m or 12h")
-        return float(match[1]) * _UNITS[match[2]]
-    if isinstance(value, int) and not isinstance(value, bool):
-        return float(value)
-    return value
+            raise ValueError(
+                f"'{shortened(value)}' is not a duration, write it like 90s, 30m or 12h"
+            )
+        seconds = float(match[1]) * _UNITS[match[2]]
+    else:
+        seconds = float(value)
+    if seconds > LONGEST_DAYS * _UNITS["d"]:
+        raise ValueError(f"{shortened(str(value))} is too long, write {LONGEST_DAYS}d or less")
+    return seconds
 
 
 Seconds = Annotated[
@@ -37,11 +54,28 @@ Seconds = Annotated[
     Field(gt=0),
     WithJsonSchema({"type": ["string", "number"], "pattern": r"^[0-9]+(\.[0-9]+)?(ms|s|m|h|d)$"}),
 ]
-"""A duration in seconds; in the file `90`, `90s`, `30m`, `12h`."""
+"""A duration in seconds, a year at most; in the file `90`, `90s`, `30m`, `12h`."""
 
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$")]
-VariableName = Annotated[str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$")]
-FlagName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$")]
+# The patterns are for the JSON Schema; the words before them are what a mistake is told in.
+Name = Annotated[
+    str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"), BeforeValidator(words.file_name)
+]
+VariableName = Annotated[
+    str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$"), BeforeValidator(words.variable_name)
+]
+FlagName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$"), BeforeValidator(words.flag_name)]
+Url = Annotated[
+    str, AfterValidator(words.http_url), WithJsonSchema({"type": "string", "format": "uri"})
+]
+
+
+def _spelt(value: Any) -> Any:
+    """Refuses `Unset`, which would be a text while `unset` takes away."""
+    if isinstance(value, str) and value != UNSET and value.strip().lower() == UNSET:
+        raise ValueError(
+            f"'{value}' would be taken as a text, write {UNSET} in small letters to leave it unset"
+        )
+    return value
 
 
 def _decimal(value: Any) -> Any:
@@ -53,8 +87,12 @@ def _decimal(value: Any) -> Any:
 
 
 EnvValue = Annotated[
-    str, BeforeValidator(_decimal), WithJsonSchema({"type": ["string", "integer"]})
+    str,
+    BeforeValidator(_decimal),
+    AfterValidator(_spelt),
+    WithJsonSchema({"type": ["string", "integer"]}),
 ]
+FlagChoice = Annotated[FlagValue, AfterValidator(_spelt)]
 
 
 class Strict(BaseModel):
@@ -72,7 +110,7 @@ class FaultSpec(Strict):
     """One of the names that `specbench simulate --help` lists."""
     launches: list[Annotated[int, Field(ge=0)]] | None = None
     """Launch numbers that have the fault, the baseline's being 0; default: every launch."""
-    value: float | None = None
+    value: Annotated[float, Field(ge=0, le=1e9)] | None = None
     """The fault's number where it has one (`hang-after`: tokens, `slow-start`: seconds)."""
 
 
@@ -90,13 +128,13 @@ class EngineSpec(Strict):
     """Words put in front of the launch command: `[numactl, --cpunodebind=0]`, `[srun, -n1]`."""
     preset: str | None = None
     """The machine and model that the simulated engine plays."""
-    startup_scale: Annotated[float, Field(ge=0)] = 0.001
+    startup_scale: Annotated[float, Field(ge=0, le=10)] = 0.001
     """Simulated: real seconds slept for each second of modelled start-up."""
     overrides: dict[str, Any] = {}
     """Simulated: numbers of the preset to change, such as `{acceptance: 0.19}`."""
     faults: list[FaultSpec] = []
     """Simulated: what goes wrong on purpose."""
-    url: Annotated[str, Field(pattern=r"^https?://[^\s]+$")] | None = None
+    url: Url | None = None
     """Endpoint: where the server answers, such as `http://127.0.0.1:30000`."""
 
     @model_validator(mode="after")
@@ -124,7 +162,7 @@ class ModelSpec(Strict):
         return self
 
 
-ServerFlag = FlagValue | list[FlagValue]
+ServerFlag = FlagChoice | list[FlagChoice]
 
 
 class ServerSpec(Strict):
@@ -137,7 +175,7 @@ class ServerSpec(Strict):
 class BaselineSpec(ServerSpec):
     """The server without speculation that everything is held against."""
 
-    reference_tok_s: Annotated[float, Field(gt=0)] | None = None
+    reference_tok_s: Annotated[float, Field(ge=0.001, le=1e9)] | None = None
     """A figure known from elsewhere, shown beside the measured one and never mixed with it."""
 
 
@@ -169,7 +207,7 @@ class SpaceSpec(Strict):
     draft_tp: Annotated[list[Literal["target"] | int], Field(min_length=1)] | None = None
     """Tensor-parallel size of the draft; `target` leaves it with the target's."""
     env: dict[VariableName, Annotated[list[EnvValue], Field(min_length=1)]] = {}
-    flags: dict[FlagName, Annotated[list[FlagValue], Field(min_length=1)]] = {}
+    flags: dict[FlagName, Annotated[list[FlagChoice], Field(min_length=1)]] = {}
 
 
 class WorkloadSpec(Strict):

@@ -10,16 +10,23 @@ from tuner.errors import UserError
 from tuner.sweep.document import Document, Path
 from tuner.sweep.model import Sweep
 from tuner.sweep.nearest import did_you_mean
+from tuner.sweep.shown import shortened
 
 
 def refusal(document: Document, error: ValidationError) -> UserError:
-    """The first mistake in the order of the file; a missing key last, for it may be misspelt."""
-    found = [(_path(document, each), each) for each in error.errors()]
+    """The first mistake in the order of the file.
 
-    def rank(item: tuple[Path, ErrorDetails]) -> tuple[bool, int, int]:
+    A key that is missing beside an unknown one is that one misspelt, so the unknown one is told.
+    """
+    found = [(_path(document, each), each) for each in error.errors()]
+    misspelt = {place[:-1] for place, each in found if each["type"] == "extra_forbidden"}
+    # A union reports each alternative; a mistake inside one of them is the one that was meant.
+    around = {place[:length] for place, _ in found for length in range(len(place))}
+
+    def rank(item: tuple[Path, ErrorDetails]) -> tuple[bool, bool, int]:
         place, each = item
-        # A union reports each alternative; the deepest place is the one that was meant.
-        return each["type"] == "missing" and len(place) == 1, document.line(place), -len(place)
+        last = each["type"] == "missing" and (len(place) == 1 or place[:-1] in misspelt)
+        return last, place in around, document.line(place)
 
     path, first = min(found, key=rank)
     rivals = [each for where, each in found if where[: len(path)] == path or where == path]
@@ -76,8 +83,7 @@ def _shown(value: Any) -> str:
         return "a mapping"
     if isinstance(value, list):
         return "an empty list" if not value else "a list"
-    text = str(value)
-    text = text if len(text) <= 60 else text[:57] + "..."
+    text = shortened(str(value))
     return f"'{text}'" if isinstance(value, str) else text
 
 
@@ -112,11 +118,9 @@ def _wanted(error: ErrorDetails) -> str:
     bounds = {"greater_than_equal": ("ge", "or more"), "less_than_equal": ("le", "or less")}
     if kind in bounds:
         name, words = bounds[kind]
-        return f"{context[name]} {words}"
+        return f"{context[name]:,.12g} {words}"
     if kind == "greater_than":
         return f"more than {context['gt']}"
-    if kind == "string_pattern_mismatch":
-        return f"a text of the form {context['pattern']}"
     if kind == "value_error" and "error" in context:
         return f"something else: {context['error']}"
     return error["msg"]

@@ -22,6 +22,7 @@ MAX_COMBINATIONS = 1_000_000
 MAX_STEPS = 128
 MAX_AUTO_TOKENS = 64
 """`num_draft_tokens: auto` proposes powers of two up to this."""
+MAX_NGRAM_TOKENS = 4096
 
 _NO_DRAFT_DIMENSIONS = ("num_steps", "eagle_topk", "draft_tp")
 
@@ -214,7 +215,8 @@ class _Dimensions:
                 raise self.document.error(("space", name), f"NGRAM has no {name}, remove it")
         if spec.num_draft_tokens in (None, "auto"):
             return {}
-        return {"num_draft_tokens": self._integers("num_draft_tokens", spec.num_draft_tokens, 2)}
+        sizes = self._integers("num_draft_tokens", spec.num_draft_tokens, 2, MAX_NGRAM_TOKENS)
+        return {"num_draft_tokens": sizes}
 
     def _tree(self, spec: SpaceSpec) -> dict[str, tuple[Any, ...]]:
         if spec.num_steps is None:

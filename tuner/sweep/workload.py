@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.errors import UserError
+from tuner.sweep.shown import no_text, one_line, shortened
 
 BUILTIN_KINDS = ("chat", "code", "math", "summarise")
 BUILTIN = (*BUILTIN_KINDS, "mixed")
@@ -33,19 +34,30 @@ class Prompt:
 def load_prompts(name: str, beside: Path) -> tuple[Prompt, ...]:
     """The prompts that a sweep file's `workload.prompts` names.
 
-    `builtin:KIND` or a path, relative to the folder `beside`. Raises UserError with FILE:LINE.
+    `builtin:KIND` or a path, relative to the folder `beside`. Raises UserError: with FILE:LINE for
+    what is in the file, without a place where the name itself is wrong.
     """
     if name.startswith("builtin:"):
         return _builtin(name.removeprefix("builtin:"))
     path = beside / name
+    known = ", ".join(f"builtin:{kind}" for kind in BUILTIN)
+    remedy = f"use a JSONL file or one of {known}"
     try:
-        text = path.read_text(encoding="utf-8")
+        if path.exists() and not path.is_file() and not path.is_dir():
+            raise UserError(f"{path}: this is a pipe or a device; {remedy}")
+        data = path.read_bytes()
     except OSError as error:
-        known = ", ".join(f"builtin:{kind}" for kind in BUILTIN)
-        raise UserError(f"{error.strerror}; use a JSONL file or one of {known}", path) from error
+        raise UserError(f"{path}: {error.strerror}; {remedy}") from error
+    try:
+        text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise UserError("this is not UTF-8 text, save the prompts as UTF-8", path) from error
+        line = data[: error.start].count(b"\n") + 1
+        raise _wrong("this is not UTF-8 text, save the prompts as UTF-8", path, line) from error
     return _parse(text, path)
+
+
+def _wrong(message: str, path: Path, line: int) -> UserError:
+    return UserError(one_line(message), one_line(f"{path}:{line}"))
 
 
 def _builtin(kind: str) -> tuple[Prompt, ...]:
@@ -65,43 +77,63 @@ def _parse(text: str, path: Path) -> tuple[Prompt, ...]:
     for number, line in enumerate(text.split("\n"), start=1):
         if not line.strip():
             continue
-        where = f"{path}:{number}"
         try:
-            data = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            raise UserError("this line is not JSON, write one object a line", where) from error
-        prompt = _prompt(data, number, where)
-        if prompt.id in seen:
-            raise UserError(f"id '{prompt.id}' is there twice, make ids unique", where)
+            prompt = _prompt(_object(line), number)
+            if prompt.id in seen:
+                raise UserError(f"id '{shortened(prompt.id)}' is there twice, make ids unique")
+        except UserError as error:
+            raise _wrong(error.message, path, number) from error
         seen.add(prompt.id)
         prompts.append(prompt)
     if not prompts:
-        raise UserError("there is no prompt in this file, write one JSON object a line", path)
+        raise _wrong("there is no prompt in this file, write one JSON object a line", path, 1)
     return tuple(prompts)
 
 
-def _prompt(data: Any, number: int, where: str) -> Prompt:
+def _object(line: str) -> Any:
+    """A line of JSON whose keys are there once. Raises UserError without a place."""
+
+    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice = next(name for name in names if names.count(name) > 1)
+            raise UserError(f"key '{shortened(twice)}' is there twice, keep one")
+        return found
+
+    try:
+        return json.loads(line, object_pairs_hook=once)
+    except (ValueError, RecursionError) as error:
+        raise UserError("this line is not JSON, write one object a line") from error
+
+
+def _prompt(data: Any, number: int) -> Prompt:
+    """A prompt of a line's object. Raises UserError without a place."""
     shape = 'write {"prompt": "..."} or {"messages": [{"role": "user", "content": "..."}]}'
     if not isinstance(data, dict):
-        raise UserError(f"this line is not an object, {shape}", where)
+        raise UserError(f"this line is not an object, {shape}")
     if unknown := sorted(set(data) - {"id", "kind", "prompt", "messages"}):
-        raise UserError(f"unknown key '{unknown[0]}', {shape}, with id and kind if you like", where)
+        name = shortened(unknown[0])
+        raise UserError(f"unknown key '{name}', {shape}, with id and kind if you like")
     identity, kind = data.get("id", f"line-{number}"), data.get("kind", "other")
     if not isinstance(identity, str) or not isinstance(kind, str):
-        raise UserError("id and kind are texts, put them in quotes", where)
+        raise UserError("id and kind are texts, put them in quotes")
     messages = data.get("messages", [{"role": "user", "content": data.get("prompt")}])
     if ("prompt" in data) == ("messages" in data) or not isinstance(messages, list) or not messages:
-        raise UserError(f"a prompt has either prompt or messages, {shape}", where)
+        raise UserError(f"a prompt has either prompt or messages, {shape}")
     pairs = []
     for message in messages:
         if not isinstance(message, dict) or set(message) != {"role", "content"}:
-            raise UserError(f"a message has role and content, {shape}", where)
+            raise UserError(f"a message has role and content, {shape}")
         role, content = message["role"], message["content"]
         if role not in ("system", "user", "assistant") or not isinstance(content, str):
-            raise UserError(f"role is system, user or assistant, content is text, {shape}", where)
+            raise UserError(f"role is system, user or assistant, content is text, {shape}")
         pairs.append((role, content))
     if not any(content.strip() for _, content in pairs):
-        raise UserError("this prompt is empty", where)
+        raise UserError("this prompt is empty")
+    for text in (identity, kind, *(content for _, content in pairs)):
+        if (why := no_text(text)) is not None:
+            raise UserError(why)
     return Prompt(identity, kind, tuple(pairs))
 
 

@@ -5,7 +5,23 @@ from typing import Any
 
 import yaml
 
+from tuner.sweep.document import plain_value
 from tuner.sweep.model import Sweep
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes every text that the door would read as something else; YAML 1.1 quotes others."""
+
+
+def _text(dumper: yaml.SafeDumper, text: str) -> yaml.ScalarNode:
+    try:
+        is_plain = text.isprintable() and plain_value(text) == text
+    except ValueError:
+        is_plain = False
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if is_plain else '"')
+
+
+_Dumper.add_representer(str, _text)
 
 
 def sweep_text(sweep: Sweep, comment: Sequence[str] = ()) -> str:
@@ -15,7 +31,12 @@ def sweep_text(sweep: Sweep, comment: Sequence[str] = ()) -> str:
     """
     data: dict[str, Any] = sweep.model_dump(mode="json", exclude_defaults=True)
     lines = [f"# {' '.join(line.split())}".rstrip() for line in comment]
-    body = yaml.safe_dump(
-        data, sort_keys=False, allow_unicode=True, default_flow_style=None, width=100
+    body = yaml.dump(
+        data,
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        default_flow_style=None,
+        width=100,
     )
     return "\n".join([*lines, body])

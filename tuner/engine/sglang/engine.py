@@ -9,16 +9,15 @@ from pathlib import Path
 
 from tuner.engine.base import Checked, Command, ServerConfig, Tokenised
 from tuner.engine.launched import Launch, LaunchedServer
-from tuner.engine.sglang import flags
+from tuner.engine.prefix import refuse_missing_program
+from tuner.engine.sglang import flags, plugin
 from tuner.engine.sglang.checking import check, check_named
 from tuner.engine.sglang.interpreter import flags_of_help, installed_version
 from tuner.engine.sglang.releases import Release, latest, parse_version
 from tuner.engine.sglang.spelling import spelled_config
 from tuner.engine.sglang.tokenise import Tokeniser, default_python
-from tuner.errors import UserError
 from tuner.sweep.door import LoadedSweep
-from tuner.sweep.model import EngineSpec, ModelSpec, ServerSpec, Sweep, TimeoutSpec
-from tuner.sweep.point import DraftTp
+from tuner.sweep.model import EngineSpec, ModelSpec, ServerSpec, TimeoutSpec
 from tuner.sweep.workload import Prompt
 
 _FIND_LIMIT_S = 60.0
@@ -48,13 +47,14 @@ class SglangEngine:
         self._program = (*spec.command, self._python, *flags.LAUNCHER)
         self._tokeniser = Tokeniser(self._python, model, self._server)
 
-    def refuse(self, sweep: Sweep) -> None:
-        """Raises UserError for a draft TP, and for an interpreter without SGLang."""
-        for value in sweep.space.draft_tp or ():
-            _refuse_draft_tp(value, sweep.model.tp)
+    def refuse(self, loaded: LoadedSweep) -> None:
+        """Raises UserError for an interpreter without SGLang, or a prefix that is not here."""
+        document = loaded.document()
         # Behind docker, ssh or srun the interpreter is another machine's.
-        if not self._spec.command:
-            self._check_interpreter()
+        if self._spec.command:
+            refuse_missing_program(self._spec.command, document)
+        elif reason := self._unusable_interpreter():
+            raise document.error(("engine", "python"), reason)
 
     def check(self, loaded: LoadedSweep) -> Checked:
         """By the rules of the release: engine.release, or what the interpreter has.
@@ -79,9 +79,15 @@ class SglangEngine:
         newest = latest()
         return replace(
             newest,
-            warning=f"the release is not known here and taken for {newest.known}, the newest: "
-            "engine.release or --sglang says which it is",
+            warning=f"the release is not known here ({self._why_unknown}) and taken for "
+            f"{newest.known}, the newest: engine.release or --sglang says which it is",
         )
+
+    @property
+    def _why_unknown(self) -> str:
+        if not self._is_asked:
+            return "engine.command hides the interpreter"
+        return f"{self._python} shows no SGLang, set engine.python to one that has it to launch"
 
     @property
     def _is_asked(self) -> bool:
@@ -90,20 +96,29 @@ class SglangEngine:
 
     def command(self, config: ServerConfig) -> Command:
         """The launch command with PORT for the port; starts nothing."""
-        return flags.shown_command(self._program, spelled_config(config, self.release))
+        return flags.shown_command(self._program, self._spelled(config))
 
     def launch(self, config: ServerConfig, log: Path, launch_id: int) -> LaunchedServer:  # noqa: ARG002
         """Start a server and return when it has generated a token."""
-        if config.point is not None:
-            _refuse_draft_tp(config.point.draft_tp, config.model.tp)
-        spelled = spelled_config(config, self.release)
-        return LaunchedServer.start(Launch(self._program, spelled, log, self._timeouts))
+        spelled = self._spelled(config)
+        server = LaunchedServer.start(Launch(self._program, spelled, log, self._timeouts))
+        try:
+            plugin.require_proof(spelled, log)
+        except BaseException:
+            server.stop()
+            raise
+        return server
 
     def tokenise(self, prompts: Sequence[Prompt]) -> Tokenised:
         """Prompts with the model's chat template, as ids."""
         return self._tokeniser(prompts)
 
-    def _check_interpreter(self) -> None:
+    def _spelled(self, config: ServerConfig) -> ServerConfig:
+        """The configuration in the release's spelling, with what carries the plug-in."""
+        return plugin.carried(spelled_config(config, self.release), self.release)
+
+    def _unusable_interpreter(self) -> str | None:
+        """Why no server can be started with it, and what would help; None where one can."""
         remedy = "set engine.python to the interpreter that has SGLang"
         environment = {**os.environ, **self._server.env}
         try:
@@ -116,18 +131,11 @@ class SglangEngine:
                 check=False,
             )
         except OSError as error:
-            raise UserError(f"cannot run {self._python}: {error.strerror}; {remedy}") from error
-        except subprocess.TimeoutExpired as error:
-            raise UserError(f"{self._python} does not answer; {remedy}") from error
+            return f"cannot run {self._python}: {error.strerror}; {remedy}"
+        except subprocess.TimeoutExpired:
+            return f"{self._python} does not answer; {remedy}"
         if found.returncode != 0:
-            raise UserError(
+            return (
                 f"{self._python} has no sglang; {remedy}, or try the sweep with --engine simulated"
             )
-
-
-def _refuse_draft_tp(value: DraftTp | None, tp: int) -> None:
-    if value not in (None, "target", tp):
-        raise UserError(
-            f"draft_tp {value} needs the draft-TP patch, which this release of specbench does not "
-            "have yet; use draft_tp: [target]"
-        )
+        return None

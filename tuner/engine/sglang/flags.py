@@ -1,4 +1,4 @@
-"""The only place that spells SGLang's flags.
+"""The words of a launch: the only place that writes SGLang's flags on a command line.
 
 The flags that are written here have the same names in SGLang 0.5.8 to 0.5.23, which
 tests/engine/test_argument_contract.py holds against every release; the sweep file's own are put
@@ -58,7 +58,7 @@ def shown_command(program: Sequence[str], config: ServerConfig) -> Command:
 def environment(config: ServerConfig) -> dict[str, str]:
     """The variables to set."""
     placement = config.point.draft_tp if config.point is not None else None
-    if placement in (None, "target"):
+    if placement in (None, "target", config.model.tp):
         return dict(config.env)
     return {**config.env, DRAFT_TP_VARIABLE: str(placement)}
 

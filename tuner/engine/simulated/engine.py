@@ -12,15 +12,19 @@ from typing import Any
 
 from tuner.engine.base import Checked, Command, ServerConfig, Tokenised
 from tuner.engine.launched import Launch, LaunchedServer
+from tuner.engine.prefix import refuse_missing_program
 from tuner.engine.sglang import flags
 from tuner.engine.sglang.checking import check, check_named
 from tuner.engine.sglang.releases import Release, parse_version
 from tuner.engine.sglang.spelling import spelled_config
 from tuner.engine.sglang.tokenise import as_text
-from tuner.engine.simulated.presets import load_preset, preset_description
+from tuner.engine.simulated.faults import misfit
+from tuner.engine.simulated.presets import check_override, preset_description, preset_numbers
 from tuner.errors import UserError
+from tuner.sweep.document import Document
+from tuner.sweep.document import Path as Place
 from tuner.sweep.door import LoadedSweep
-from tuner.sweep.model import EngineSpec, FaultSpec, ModelSpec, Sweep, TimeoutSpec
+from tuner.sweep.model import EngineSpec, FaultSpec, ModelSpec, TimeoutSpec
 from tuner.sweep.workload import Prompt
 
 DEFAULT_PRESET = "quickstart"
@@ -34,23 +38,15 @@ class SimulatedEngine:
     name = "simulated"
 
     def __init__(self, spec: EngineSpec, timeouts: TimeoutSpec, model: ModelSpec) -> None:  # noqa: ARG002
-        preset = spec.preset if spec.preset is not None else DEFAULT_PRESET
-        try:
-            load_preset(preset, spec.overrides)
-        except UserError as error:
-            raise UserError(f"engine: {error.message}") from error
-        self._plays = f"plays {preset}: {preset_description(preset)}"
-        if spec.preset is None:
-            self._plays += (
-                "; engine.preset names none, so this is not the machine or the model of the file"
-            )
+        self._spec = spec
+        self._preset = spec.preset if spec.preset is not None else DEFAULT_PRESET
         self._played = spec.release or PLAYS_RELEASE
         self._timeouts = timeouts
         self._faults = spec.faults
         self._program = (
             *spec.command,
             *(sys.executable, "-m", "tuner.engine.simulated"),
-            *("--preset", preset),
+            *("--preset", self._preset),
             *("--startup-scale", str(spec.startup_scale)),
             *(("--sglang-version", spec.release) if spec.release else ()),
             *_override_words(spec.overrides),
@@ -60,14 +56,39 @@ class SimulatedEngine:
     def _release(self) -> Release:
         return parse_version(self._played, "engine.release")
 
-    def refuse(self, sweep: Sweep) -> None:
-        """Every sweep can be played."""
+    def refuse(self, loaded: LoadedSweep) -> None:
+        """Raises UserError for an engine.command that is not on this machine."""
+        refuse_missing_program(self._spec.command, loaded.document())
 
     def check(self, loaded: LoadedSweep) -> Checked:
-        """By the rules of the release that is played."""
+        """By the preset, by the faults there are, and by the rules of the release played."""
+        self._check_keys(loaded.document())
         check_named(self._played, loaded)
         checked = check(loaded, self._release, on_hardware=False)
-        return replace(checked, notes=(self._plays, *checked.notes))
+        return replace(checked, notes=(self._plays(), *checked.notes))
+
+    def _check_keys(self, document: Document) -> None:
+        """The keys of `engine` that are this engine's own. Raises UserError at their line."""
+        place: Place = ("engine", "preset")
+        try:
+            preset_numbers(self._preset)
+            for key, value in self._spec.overrides.items():
+                place = ("engine", "overrides", key)
+                check_override(self._preset, key, value)
+            for index, fault in enumerate(self._spec.faults):
+                place = ("engine", "faults", index)
+                if (why := misfit(fault.kind, fault.value)) is not None:
+                    raise UserError(why)
+        except UserError as error:
+            raise document.error(place, error.message) from error
+
+    def _plays(self) -> str:
+        played = f"plays {self._preset}: {preset_description(self._preset)}"
+        if self._spec.preset is None:
+            played += (
+                "; engine.preset names none, so this is not the machine or the model of the file"
+            )
+        return played
 
     def command(self, config: ServerConfig) -> Command:
         """The launch command, without faults, and with PORT for the port; starts nothing."""
@@ -101,7 +122,7 @@ def _override_words(overrides: dict[str, Any]) -> list[str]:
 
 
 def _spell_fault(fault: FaultSpec) -> str:
-    return fault.kind if fault.value is None else f"{fault.kind}={fault.value:g}"
+    return fault.kind if fault.value is None else f"{fault.kind}={fault.value!r}"
 
 
 def _modelled_launch(server: LaunchedServer) -> float:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from tuner.engine.simulated.log import log
+from tuner.sweep.nearest import did_you_mean
 
 FAULTS: Mapping[str, str] = {
     "bad-args": "refuses its arguments as argparse does, exit status 2",
@@ -29,6 +30,18 @@ FAULTS: Mapping[str, str] = {
     "short-stream": "streams end early, without a finish reason; value: good requests before that",
 }
 NEEDS_VALUE = frozenset({"slow-start", "hang-after", "die-after"})
+TAKES_VALUE = frozenset(name for name, text in FAULTS.items() if "value: " in text)
+
+
+def misfit(name: str, value: float | None) -> str | None:
+    """What is wrong with a fault and its value, and what would be right; None: nothing."""
+    if name not in FAULTS:
+        return f"there is no fault '{name}', {did_you_mean(name, list(FAULTS))}"
+    if value is None and name in NEEDS_VALUE:
+        return f"fault {name} needs a number, such as 10"
+    if value is not None and name not in TAKES_VALUE:
+        return f"fault {name} takes no number, remove it"
+    return None
 
 
 @dataclass(frozen=True)
@@ -43,14 +56,13 @@ class Faults:
         by_name: dict[str, float | None] = {}
         for word in words:
             name, equals, text = word.partition("=")
-            if name not in FAULTS:
-                raise ValueError(f"there is no fault '{name}', there are {', '.join(FAULTS)}")
-            if name in NEEDS_VALUE and not equals:
-                raise ValueError(f"fault {name} needs a number, write {name}=10")
             try:
-                by_name[name] = float(text) if equals else None
+                value = float(text) if equals else None
             except ValueError as error:
                 raise ValueError(f"fault {name} takes a number, '{text}' is none") from error
+            if (why := misfit(name, value)) is not None:
+                raise ValueError(why)
+            by_name[name] = value
         return cls(by_name)
 
     def has(self, name: str) -> bool:

@@ -15,8 +15,11 @@ import yaml
 from tuner.engine.simulated.acceptance import AcceptanceCurve
 from tuner.engine.simulated.performance import Draft, Factors, Linear, Machine, StartUp
 from tuner.errors import UserError
+from tuner.sweep.nearest import did_you_mean
 
 BASES = ("given", "fitted", "assumed")
+LARGEST = 1e8
+"""Of any number; far above what one can mean, and small enough to sleep for."""
 
 
 @dataclass(frozen=True)
@@ -68,16 +71,23 @@ def load_preset(name: str, overrides: Mapping[str, Any] | None = None) -> Machin
     """
     numbers = dict(preset_numbers(name))
     for key, value in (overrides or {}).items():
-        if key not in numbers and not key.startswith("kinds."):
-            known = ", ".join(k for k in numbers if not k.startswith("nccl."))
-            raise UserError(f"preset {name} has no number '{key}', it has {known} and nccl.*")
-        _check_shape(key, value, numbers.get(key))
+        check_override(name, key, value)
         numbers[key] = Number(value, "override", "")
     return _machine(name, {key: number.value for key, number in numbers.items()})
 
 
+def check_override(preset: str, key: str, value: Any) -> None:
+    """Raises UserError where the preset has no such number, or one of another shape."""
+    numbers = preset_numbers(preset)
+    if key not in numbers and not key.startswith("kinds."):
+        known = [each for each in numbers if not each.startswith("nccl.")]
+        raise UserError(f"preset {preset} has no number '{key}', {did_you_mean(key, known)}")
+    _check_shape(key, value, numbers.get(key))
+
+
 def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and value >= 0
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return number and 0 <= value <= LARGEST
 
 
 def _check_shape(key: str, value: Any, now: Number | None) -> None:
@@ -92,7 +102,9 @@ def _check_shape(key: str, value: Any, now: Number | None) -> None:
         if not (isinstance(value, list) and len(value) == 2 and all(map(_is_number, value))):
             raise UserError(f"{key} is a pair of factors, [latency, per_token]")
     elif not _is_number(value):
-        raise UserError(f"{key} is a number that is not negative, {value!r} is none")
+        raise UserError(
+            f"{key} is a number that is not negative, up to {LARGEST:g}; {value!r} is none"
+        )
     elif key in ("tp", "token_capacity") and (not isinstance(value, int) or value < 1):
         raise UserError(f"{key} is a whole number from 1, {value!r} is none")
 

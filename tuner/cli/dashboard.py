@@ -1,0 +1,39 @@
+"""`specbench dashboard`: what could go wrong is said before an address is."""
+
+import socket
+from pathlib import Path
+
+import click
+
+from tuner.errors import UserError
+from tuner.ledger.run import Run
+from tuner.search.dashboard import serve
+from tuner.search.stored import sqlite_url
+
+
+def open_dashboard(path: Path, host: str, port: int) -> None:
+    """Serve optuna-dashboard over a run until Ctrl-C.
+
+    Raises UserError for a run without a study and an address that cannot be listened on.
+    """
+    run = Run.open(path)
+    sweep = run.sweep()
+    if sweep.engine.kind == "endpoint":
+        raise UserError("a run of an endpoint searches nothing and has no study to show", path)
+    if sweep.search.storage is None and not run.study_file.exists():
+        message = f"this run has no study.db, specbench sweep --resume {path} writes it"
+        raise UserError(message, run.study_file)
+    _refuse_taken(host, port)
+    click.echo(f"optuna-dashboard of {run.id} at http://{host}:{port}/ (Ctrl-C ends it)")
+    serve(sweep.search.storage or sqlite_url(run.study_file), host, port)
+
+
+def _refuse_taken(host: str, port: int) -> None:
+    try:
+        family, kind, *_, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+    except OSError as error:
+        message = f"{host}:{port}: {error.strerror}, choose another --host or --port"
+        raise UserError(message) from error

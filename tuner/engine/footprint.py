@@ -1,0 +1,136 @@
+"""Which processes a launch has, on disk beside its log while they run.
+
+SIGKILL, the OOM killer or a lost node leave specbench no time to stop its server, which then holds
+the GPUs' memory. A later specbench reads the footprint and ends what is left of the launch: only
+processes that carry its mark in their environment, or whose id and start time are the recorded
+ones, and their descendants.
+"""
+
+import json
+import logging
+import os
+import time
+from collections.abc import Iterable
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from tuner.engine.process_table import is_alive, with_descendants
+
+MARK = "SPECBENCH_LAUNCH"
+"""The variable that every process of a launch inherits; its value is unique to the launch."""
+SUFFIX = ".running.json"
+"""Of the file that is beside a launch's log from just before its start until its end."""
+TERM_GRACE_S = 4.0
+KILL_LIMIT_S = 6.0
+
+_log = logging.getLogger(__name__)
+
+
+class Footprint:
+    """The file of one launch."""
+
+    def __init__(self, log: Path, mark: str) -> None:
+        self._path = log.with_suffix(SUFFIX)
+        self._mark = mark
+        self._written: frozenset[int] | None = None
+
+    def write(self, pids: Iterable[int] = ()) -> None:
+        """Record these processes, without those that are gone. Raises OSError."""
+        wanted = frozenset(pids)
+        if wanted == self._written:
+            return
+        ticks = {pid: _start_ticks(pid) for pid in sorted(wanted)}
+        data = {
+            "mark": self._mark,
+            "where": _where(),
+            "processes": [[pid, when] for pid, when in ticks.items() if when is not None],
+        }
+        partial = self._path.with_name(self._path.name + ".partial")
+        partial.write_text(json.dumps(data) + "\n", encoding="utf-8")
+        partial.replace(self._path)
+        self._written = wanted
+
+    def update(self, pids: Iterable[int]) -> None:
+        """`write` while a server runs, which a full disk must not end."""
+        try:
+            self.write(pids)
+        except OSError as error:
+            _log.warning("%s: %s", self._path, error.strerror)
+
+    def remove(self) -> None:
+        """Every process has ended."""
+        with suppress(OSError):  # a folder that became read-only: nothing in the file lives
+            self._path.unlink(missing_ok=True)
+
+
+def footprints(logs: Path) -> list[Path]:
+    """The footprints of launches that were never stopped; [] where there is no such folder."""
+    return sorted(logs.glob(f"*{SUFFIX}"))
+
+
+def end_left_behind(footprint: Path) -> tuple[int, list[int]]:
+    """End what is left of a launch whose specbench is gone, and remove the footprint.
+
+    Returns how many processes were ended and the ids of those that survive SIGKILL, for which the
+    footprint stays. A file that is no footprint names no process.
+    """
+    mark, identities = _read(footprint)
+    ended: set[psutil.Process] = set()
+    began = time.monotonic()
+    while members := _left(mark, identities):
+        waited = time.monotonic() - began
+        if waited > TERM_GRACE_S + KILL_LIMIT_S:
+            return len(ended - members), sorted(process.pid for process in members)
+        for process in members:
+            with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                if waited > TERM_GRACE_S:
+                    process.kill()
+                elif process not in ended:
+                    process.terminate()
+        ended |= members
+        time.sleep(0.05)
+    with suppress(OSError):
+        footprint.unlink(missing_ok=True)
+    return len(ended), []
+
+
+def _read(footprint: Path) -> tuple[str | None, list[tuple[int, int]]]:
+    """The launch's mark, and its processes where they could still be on this machine."""
+    try:
+        data: Any = json.loads(footprint.read_bytes())
+        mark, where = str(data["mark"]), data["where"]
+        identities = [(int(pid), int(ticks)) for pid, ticks in data["processes"]]
+    except (OSError, ValueError, TypeError, KeyError):
+        return None, []
+    return mark, identities if where is not None and where == _where() else []
+
+
+def _left(mark: str | None, identities: Iterable[tuple[int, int]]) -> set[psutil.Process]:
+    roots = {pid for pid, ticks in identities if _start_ticks(pid) == ticks}
+    everyone = {process.pid: process for process in psutil.process_iter()}
+    for pid, process in everyone.items():
+        with suppress(psutil.Error, OSError):
+            if mark is not None and process.environ().get(MARK) == mark:
+                roots.add(pid)
+    return {each for each in with_descendants(roots, everyone) if is_alive(each)}
+
+
+def _start_ticks(pid: int) -> int | None:
+    """Clock ticks from boot to the start of a process; with its id, a name used once per boot."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return None
+    return int(stat.rpartition(")")[2].split()[19])
+
+
+def _where() -> str | None:
+    """This boot of this machine and this container's table of processes; None: not known."""
+    try:
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+        return f"{boot} {os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115
+    except OSError:
+        return None

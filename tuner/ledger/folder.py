@@ -1,0 +1,99 @@
+"""The names in a run folder. Every one of them is spelled here and nowhere else."""
+
+from pathlib import Path
+
+from tuner.engine.footprint import footprints
+
+
+class RunFolder:
+    """Where a run keeps what; touches nothing."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def id(self) -> str:
+        """The folder's name; also the study's."""
+        return self.path.resolve().name
+
+    @property
+    def sweep_file(self) -> Path:
+        """The sweep file, byte for byte as it was given."""
+        return self.path / "sweep.yaml"
+
+    @property
+    def settings_file(self) -> Path:
+        return self.path / "run.json"
+
+    @property
+    def machine_file(self) -> Path:
+        return self.path / "machine.json"
+
+    @property
+    def trials_file(self) -> Path:
+        return self.path / "trials.jsonl"
+
+    @property
+    def study_file(self) -> Path:
+        """SQLite, for optuna-dashboard; derived from trials.jsonl."""
+        return self.path / "study.db"
+
+    @property
+    def logs(self) -> Path:
+        return self.path / "logs"
+
+    @property
+    def samples(self) -> Path:
+        return self.path / "samples"
+
+    @property
+    def figures(self) -> Path:
+        return self.path / "figures"
+
+    @property
+    def report_md(self) -> Path:
+        return self.path / "report.md"
+
+    @property
+    def report_html(self) -> Path:
+        return self.path / "report.html"
+
+    @property
+    def best_yaml(self) -> Path:
+        """A sweep file of one point: the winner."""
+        return self.path / "best.yaml"
+
+    @property
+    def best_sh(self) -> Path:
+        return self.path / "best.sh"
+
+    @property
+    def adaptive_json(self) -> Path:
+        return self.path / "adaptive.json"
+
+    def log_file(self, launch_id: int) -> Path:
+        """The server's output of one launch."""
+        return self.logs / f"{launch_id:04d}.log"
+
+    @property
+    def running(self) -> list[Path]:
+        """Footprints of servers that were started and not stopped; see `engine.footprint`."""
+        return footprints(self.logs)
+
+    def free_launch(self, launch_id: int) -> int:
+        """This launch id, or the next one without a log.
+
+        A launch that a crash cut off is in no record; its log is kept, and its server may still
+        be writing it.
+        """
+        while self.log_file(launch_id).exists():
+            launch_id += 1
+        return launch_id
+
+    def samples_file(self, trial: int) -> Path:
+        """The raw samples of one trial."""
+        return self.samples / f"{trial:04d}.jsonl.gz"
+
+    def relative(self, path: Path) -> str:
+        """A path in the folder, as records keep it."""
+        return path.relative_to(self.path).as_posix()

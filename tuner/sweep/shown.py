@@ -1,0 +1,25 @@
+"""What a user wrote: what is no text at all, and how a message of one line shows the rest."""
+
+LONGEST = 60
+
+
+def one_line(text: str) -> str:
+    """The text with whatever ends a line or cannot be printed as an escape, `\\n` or `\\x00`."""
+    return "".join(
+        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
+    )
+
+
+def shortened(text: str) -> str:
+    """One line of at most 60 characters."""
+    line = one_line(text)
+    return line if len(line) <= LONGEST else line[: LONGEST - 3] + "..."
+
+
+def no_text(text: str) -> str | None:
+    """Why no process, file or request can hold a text, and what would be right; None: it can."""
+    if "\0" in text:
+        return "a text cannot hold the character NUL (\\0), remove it"
+    if any("\ud800" <= c <= "\udfff" for c in text):
+        return "half a character (\\ud800 to \\udfff) is no text, write the character itself"
+    return None

@@ -1,0 +1,64 @@
+"""Names and addresses that a sweep file may hold; a mistake is told in words, not as a pattern.
+
+Each function returns its value, and raises ValueError with a sentence for one that does not fit.
+Values of another type pass, for their type's own refusal.
+"""
+
+import re
+from typing import Any
+from urllib.parse import urlsplit
+
+from tuner.sweep.shown import shortened
+
+
+def file_name(value: Any) -> Any:
+    """The sweep's name, which becomes a folder's."""
+    if isinstance(value, str) and not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}", value):
+        raise ValueError(
+            f"'{shortened(value)}' cannot be a folder's name, write up to 100 letters, digits, "
+            "points, dashes and underscores, with a letter or digit in front"
+        )
+    return value
+
+
+def variable_name(value: Any) -> Any:
+    """The name of an environment variable."""
+    if isinstance(value, str) and not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", value):
+        raise ValueError(
+            "this is not the name of a variable, write letters, digits and _, with no digit in "
+            "front"
+        )
+    return value
+
+
+def flag_name(value: Any) -> Any:
+    """The name of a server's flag, without the dashes in front."""
+    if not isinstance(value, str) or re.fullmatch(r"[a-z0-9][a-z0-9-]*", value):
+        return value
+    meant = value.strip().lstrip("-").lower().replace("_", "-")
+    if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", meant):
+        raise ValueError(
+            "this is not the name of a flag, write small letters, digits and dashes, such as "
+            "mem-fraction-static"
+        )
+    how = " without dashes in front" if value.startswith("-") else ""
+    raise ValueError(f"this is not how a flag is written here, write {meant}{how}")
+
+
+def http_url(value: str) -> str:
+    """The address of a server: scheme, host, maybe port and path."""
+    right = "write it like http://127.0.0.1:30000"
+    try:
+        parts = urlsplit(value)
+        port = parts.port
+    except ValueError as error:
+        raise ValueError(f"'{shortened(value)}' is not an address ({error}), {right}") from error
+    host = parts.hostname or ""
+    odd = not value.isprintable() or " " in value or parts.query or parts.fragment
+    if parts.scheme not in ("http", "https") or odd or port == 0:
+        raise ValueError(f"'{shortened(value)}' is not a server's address, {right}")
+    if not re.fullmatch(
+        r"[A-Za-z0-9_]([A-Za-z0-9._-]{0,252})|[0-9A-Fa-f:.]*:[0-9A-Fa-f:.%a-z]*", host
+    ):
+        raise ValueError(f"'{shortened(value)}' names no host, {right}")
+    return value
