@@ -1,0 +1,1 @@
+"""Runs inside SGLang's processes. Imports only the standard library until SGLang is imported."""

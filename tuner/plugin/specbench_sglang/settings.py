@@ -1,0 +1,36 @@
+"""The only place that reads the plug-in's environment variables."""
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from .problems import Refused
+
+DRAFT_TP = "SPECBENCH_DRAFT_TP"
+SYNC = "SPECBENCH_DRAFT_TP_SYNC"
+FORCE = "SPECBENCH_DRAFT_TP_FORCE"
+SYNCS = ("broadcast", "off")
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What the environment asks for."""
+
+    draft_tp: int
+    sync: bool = True
+    """Broadcast the draft tokens from the target's first rank once a cycle."""
+    force: bool = False
+    """Take drafts with experts, each rank with all of them."""
+
+
+def read(environment: Mapping[str, str] = os.environ) -> Settings | None:
+    """None where no draft TP is asked for. Raises Refused for values that mean nothing."""
+    text = environment.get(DRAFT_TP, "").strip()
+    if text in ("", "target"):
+        return None
+    if not text.isdecimal() or int(text) < 1:
+        raise Refused(f"{DRAFT_TP}={text} is neither a whole number from 1 on nor `target`")
+    sync = environment.get(SYNC, "broadcast")
+    if sync not in SYNCS:
+        raise Refused(f"{SYNC}={sync} is neither of {', '.join(SYNCS)}")
+    return Settings(int(text), sync == "broadcast", environment.get(FORCE) == "1")
