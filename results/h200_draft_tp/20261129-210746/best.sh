@@ -3,7 +3,7 @@
 # Not for production as it is: --load-format dummy: random weights, SGLANG_SIMULATE_ACC_LEN=3: SGLang pretends the acceptance.
 set -eu
 export HF_HUB_OFFLINE=1
-export PYTHONPATH=/work/main/.snap/tuner/plugin:/work/main/.snap:/tmp/sglang-site:/tmp/wheels
+export PYTHONPATH=/opt/specbench/tuner/plugin:/opt/specbench:/opt/sglang
 export SGLANG_SIMULATE_ACC_LEN=3
 export SPECBENCH_DRAFT_TP=1
 exec /opt/torch/.venv/bin/python3 -m sglang.launch_server \
