@@ -1,11 +1,14 @@
 # make demo   a sweep on the simulated engine, no GPU needed
 # make test   lint, types and tests
+# make test-sglang   the tests on real SGLang servers, on this machine's CPU: minutes, and 3 GB in .venv-sglang
+# make real-pair   a small real model, and with DRAFT=DIR its EAGLE-3 draft, in .venv-sglang/real-pair
+# make draft-tp-matrix   draft TP against stock SGLang on a CPU, about an hour
 # make releases   what differs between SGLang releases, read anew from the wheels on PyPI
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test lint releases clean
+.PHONY: demo test test-sglang real-pair lint releases draft-tp-matrix draft-tp-facts clean
 
 demo: $(VENV)/.installed
 	$(BIN)/specbench sweep sweeps/quickstart.yaml
@@ -16,6 +19,14 @@ test: $(VENV)/.installed-test
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2
 
+test-sglang: $(VENV)/.installed-test
+	$(BIN)/python tests/sglang/build.py
+	SPECBENCH_TEST_SGLANG=1 $(BIN)/pytest -n 2 --dist loadfile --durations 12 tests/sglang
+
+real-pair: $(VENV)/.installed-test
+	$(BIN)/python tests/sglang/build.py
+	.venv-sglang/python-0.5.17 scripts/make_real_pair.py .venv-sglang/real-pair $(if $(DRAFT),--draft $(DRAFT))
+
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
@@ -23,6 +34,12 @@ lint: $(VENV)/.installed-test
 
 releases: $(VENV)/.installed
 	$(BIN)/python scripts/releases.py
+
+draft-tp-matrix: $(VENV)/.installed-test
+	$(BIN)/python -m tests.plugin.matrix --log results/draft_tp_matrix/cpu.log
+
+draft-tp-facts: $(VENV)/.installed
+	$(BIN)/python scripts/draft_tp_facts.py
 
 $(VENV)/.installed: pyproject.toml
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "specbench needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
@@ -35,4 +52,4 @@ $(VENV)/.installed-test: pyproject.toml $(VENV)/.installed
 	touch $@
 
 clean:
-	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache
+	rm -rf $(VENV) .venv-sglang .pytest_cache .mypy_cache .ruff_cache

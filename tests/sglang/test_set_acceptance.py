@@ -1,0 +1,34 @@
+"""A sweep whose acceptance SGLang makes up, so that it is known."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.sglang.serving import NEW
+from tests.sglang.sweeping import check_figures, sweep_file, swept
+
+
+def test_an_acceptance_that_is_set_is_reported(tmp_path: Path) -> None:
+    """Otherwise accept length would be off by the bonus token, the prefill's or the last cut.
+
+    SGLANG_SIMULATE_ACC_LEN counts the bonus token; a half is one or the other by chance.
+    """
+    space = {"num_steps": [3], "env": {"SGLANG_SIMULATE_ACC_LEN": ["3", "2.5"]}}
+    _, run = swept(sweep_file(tmp_path, NEW, "EAGLE3", space))
+    baseline, *candidates = run.records()
+    assert baseline.metrics["1"]["accept_length"] is None
+    by_value = {
+        dict(each.at.env)["SGLANG_SIMULATE_ACC_LEN"]: each for each in candidates if each.at
+    }
+    for record in (baseline, *candidates):
+        check_figures(run, record, NEW)
+    for level in ("1", "2"):
+        whole = by_value["3"].metrics[level]
+        assert whole["accept_length"] == 3.0
+        assert whole["accept_rate_by_position"] == [1.0, 1.0, 0.0]
+        assert whole["accept_rate"] == pytest.approx(2 / 3)
+        half = by_value["2.5"].metrics[level]
+        first, second, third = half["accept_rate_by_position"]
+        assert (first, third) == (1.0, 0.0)
+        assert half["accept_length"] == pytest.approx(2 + second)
+        assert 2.2 < half["accept_length"] < 2.8  # about 80 verifies
