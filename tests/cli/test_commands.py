@@ -12,6 +12,8 @@ import psutil
 import pytest
 
 from tests.sweeps import tiny_sweep
+from tuner.engine.base import server_config
+from tuner.engine.make import make_engine
 
 HEAVY = ("pandas", "optuna", "matplotlib", "scipy", "numpy", "aiohttp")
 
@@ -190,3 +192,24 @@ def test_unlike_runs_are_refused_with_exit_code_4(tmp_path: Path) -> None:
     done = specbench("compare-report", *runs)
     assert done.returncode == 4
     assert "output tokens" in done.stderr or "output_tokens" in done.stderr
+
+
+def test_an_endpoint_is_measured_as_it_is_and_shown(tmp_path: Path) -> None:
+    """Whoever measures production wants the figures on the screen, and no word of a baseline."""
+    loaded = tiny_sweep(tmp_path)
+    engine = make_engine(loaded.sweep)
+    server = engine.launch(server_config(loaded.sweep, loaded.space.points[0]), tmp_path / "log", 0)
+    try:
+        path = tmp_path / "tiny.yaml"
+        attached = f"engine: {{kind: endpoint, url: '{server.url}'}}"
+        lines = path.read_text().splitlines()
+        path.write_text(
+            "\n".join(attached if each.startswith("engine:") else each for each in lines)
+        )
+        done = specbench("sweep", path, "--out", tmp_path / "out")
+    finally:
+        server.stop()
+    assert done.returncode == 0, done.stderr
+    assert "(simulated), concurrency 1" in done.stdout
+    assert "baseline" not in done.stdout
+    assert "1 step, 2 tokens" in done.stdout

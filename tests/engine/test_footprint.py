@@ -86,6 +86,16 @@ def test_a_stranger_with_a_recorded_id_goes_on(tmp_path: Path, change: str) -> N
             stranger.kill()
 
 
+def test_another_hosts_footprint_stays(tmp_path: Path) -> None:
+    """On a folder that hosts share it is the only record of a server that holds GPUs there."""
+    Footprint(tmp_path / "0001.log", "a mark").write([1])
+    (path,) = footprints(tmp_path)
+    data = json.loads(path.read_text())
+    path.write_text(json.dumps({**data, "host": "another"}))
+    assert end_left_behind(path) == (0, [])
+    assert path.exists()
+
+
 def test_a_launch_with_another_mark_goes_on(tmp_path: Path) -> None:
     """Two sweeps on one machine must not end each other's servers."""
     for name in ("a", "b"):

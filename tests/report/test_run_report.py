@@ -69,7 +69,7 @@ def test_answer_names_the_fastest_point_and_its_gain_with_an_interval(report: st
         in report
     )
     assert re.search(r"95 % interval \+\d\.\d % to \+\d+\.\d %", report)
-    assert "the interval excludes 1" in report
+    assert "the interval lies above 1" in report
 
 
 def test_table_shows_the_ledgers_figures(usual: Run, report: str) -> None:
@@ -107,6 +107,21 @@ def test_baseline_that_wins_is_the_answer_and_the_launch(tmp_path: Path) -> None
 def test_difference_within_noise_is_not_called_sure(tmp_path: Path) -> None:
     run = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(2), 90.5)], noise=0.05)
     assert "the interval includes 1, so no difference has been shown" in report_of(run)
+
+
+def test_a_gain_at_one_level_and_a_loss_at_another_are_told_apart(tmp_path: Path) -> None:
+    """Both intervals exclude 1; only one of them is a reason to deploy."""
+    sweep = SWEEP.replace("concurrency: [1]", "concurrency: [1, 8]")
+    run = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(2), 99.0)], sweep=sweep, levels=(1, 8))
+    record = run.ledger().candidates[0]
+    slower = {"speedup": 0.94, "speedup_low": 0.92, "speedup_high": 0.96}
+    metrics = {**record.metrics, "8": {**record.metrics["8"], **slower}}
+    lines = run.trials_file.read_text().splitlines()
+    lines[1] = record.model_copy(update={"metrics": metrics}).model_dump_json()
+    run.trials_file.write_text("\n".join(lines) + "\n")
+    report = report_of(run)
+    assert "at concurrency 1 the interval lies above 1, so it is faster" in report
+    assert "at concurrency 8 the interval lies below 1, so it is slower" in report
 
 
 def test_what_was_not_measured_is_a_dash(tmp_path: Path) -> None:

@@ -77,6 +77,8 @@ WRONG_LINES = [
     ("search: {time_budget: " + "9" * 400 + "h}", ["time_budget: 999", "... is too long"]),
     ("baseline: {reference_tok_s: 1e300}", ["baseline.reference_tok_s: 1e+300"]),
     ("baseline: {reference_tok_s: 1e-300}", ["baseline.reference_tok_s: 1e-300", "0.001 or more"]),
+    ("server: {env: {SPECBENCH_LAUNCH: x}}", ["server.env.SPECBENCH_LAUNCH: specbench sets this"]),
+    ("baseline: {env: {SPECBENCH_DRAFT_TP: 1}}", ["specbench sets this variable, write space.dr"]),
     ("server: {flags: {port: 1}}", ["server.flags.port: specbench sets this flag"]),
     ("server: {flags: {--tp: 1}}", ["server.flags.--tp"]),
     ("server: [1]", ["s.yaml:4: server: a list", "a mapping"]),

@@ -46,7 +46,7 @@ def show_result(result: Result, sweep: Sweep, report: Path) -> None:
     """Print what a run found: the best candidates beside the baseline, the answer, the report."""
     records = _ranked(result, sweep)
     console = Console(highlight=False, markup=False, soft_wrap=False)
-    simulated = " (simulated)" if sweep.engine.kind == "simulated" else ""
+    simulated = " (simulated)" if any(each.engine == "simulated" for each in records) else ""
     for level in sweep.workload.concurrency:
         title = f"{sweep.name}{simulated}, concurrency {level}"
         table = _table(title, records, str(level))
@@ -63,9 +63,12 @@ def show_result(result: Result, sweep: Sweep, report: Path) -> None:
 
 def _ranked(result: Result, sweep: Sweep) -> list[TrialRecord]:
     spec = sweep.search.objective
+    candidates = [each for each in Run.open(result.run).ledger().candidates if each.metrics]
+    if sweep.engine.kind == "endpoint":
+        return candidates
     measured = [
         (value, record)
-        for record in Run.open(result.run).ledger().candidates
+        for record in candidates
         if (value := objective_of(record, spec)) is not None
     ]
     ranked = [record for _, record in sorted(measured, key=lambda pair: -pair[0])]
@@ -93,7 +96,9 @@ def _lines(title: str, records: list[TrialRecord], level: str) -> Iterator[str]:
 
 
 def _name(record: TrialRecord) -> str:
-    return record.at.label() if record.at else "no speculation (baseline)"
+    if record.at is not None:
+        return record.at.label()
+    return "no speculation (baseline)" if record.role == "baseline" else "the server as it is"
 
 
 def _cells(record: TrialRecord, level: str) -> list[str]:

@@ -9,6 +9,7 @@ ones, and their descendants.
 import json
 import logging
 import os
+import socket
 import time
 from collections.abc import Iterable
 from contextlib import suppress
@@ -45,6 +46,7 @@ class Footprint:
         ticks = {pid: _start_ticks(pid) for pid in sorted(wanted)}
         data = {
             "mark": self._mark,
+            "host": socket.gethostname(),
             "where": _where(),
             "processes": [[pid, when] for pid, when in ticks.items() if when is not None],
         }
@@ -75,8 +77,11 @@ def end_left_behind(footprint: Path) -> tuple[int, list[int]]:
     """End what is left of a launch whose specbench is gone, and remove the footprint.
 
     Returns how many processes were ended and the ids of those that survive SIGKILL, for which the
-    footprint stays. A file that is no footprint names no process.
+    footprint stays. A file that is no footprint names no process. Another host's stays as it is:
+    on a folder that hosts share it is the only record of a server over there.
     """
+    if _is_another_hosts(footprint):
+        return 0, []
     mark, identities = _read(footprint)
     ended: set[psutil.Process] = set()
     began = time.monotonic()
@@ -95,6 +100,14 @@ def end_left_behind(footprint: Path) -> tuple[int, list[int]]:
     with suppress(OSError):
         footprint.unlink(missing_ok=True)
     return len(ended), []
+
+
+def _is_another_hosts(footprint: Path) -> bool:
+    try:
+        host = json.loads(footprint.read_bytes())["host"]
+    except (OSError, ValueError, TypeError, KeyError):
+        return False
+    return bool(host != socket.gethostname())
 
 
 def _read(footprint: Path) -> tuple[str | None, list[tuple[int, int]]]:

@@ -75,7 +75,9 @@ def _changes(findings: Findings, best: Measured) -> str:
     if len(bounds) == 1:
         return change(bounds[0])
     assert best.value is not None
-    return f"{change(Interval(best.value, None, None))} ({findings.objective_words()})"
+    levels = [f"{change(each)} at concurrency {level}" for level, each in best.speedups.items()]
+    overall = change(Interval(best.value, None, None))
+    return f"{overall} ({findings.objective_words()}): {', '.join(levels)}"
 
 
 def _certainty(findings: Findings, best: Measured) -> str:
@@ -130,6 +132,8 @@ def _mixed_gain(findings: Findings, best: Measured) -> str | None:
 def _seen(bounds: Interval) -> str:
     if bounds.low is None or bounds.high is None:
         return "no interval could be computed"
-    if bounds.low > 1 or bounds.high < 1:
-        return "the interval excludes 1, so the difference is more than noise"
+    if bounds.low > 1:
+        return "the interval lies above 1, so it is faster by more than noise"
+    if bounds.high < 1:
+        return "the interval lies below 1, so it is slower by more than noise"
     return "the interval includes 1, so no difference has been shown"

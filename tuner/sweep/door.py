@@ -9,7 +9,7 @@ from tuner.errors import UserError
 from tuner.sweep.document import Document, read_document, spell
 from tuner.sweep.model import Sweep
 from tuner.sweep.refusal import refusal
-from tuner.sweep.reserved import RESERVED
+from tuner.sweep.reserved import RESERVED, RESERVED_VARIABLES
 from tuner.sweep.space import Space
 from tuner.sweep.workload import Prompt, load_prompts
 
@@ -101,6 +101,12 @@ def _check_across(document: Document, sweep: Sweep) -> None:
             if flag in RESERVED:
                 raise document.error(
                     (section, "flags", flag), f"specbench sets this flag, {RESERVED[flag]}"
+                )
+        for name in getattr(sweep, section).env:
+            if name in RESERVED_VARIABLES:
+                raise document.error(
+                    (section, "env", name),
+                    f"specbench sets this variable, {RESERVED_VARIABLES[name]}",
                 )
     for kind in ("flags", "env"):
         for name in getattr(sweep.space, kind):

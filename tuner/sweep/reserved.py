@@ -1,4 +1,4 @@
-"""Server flags that a sweep file may not spell under `flags`, and what sets them instead."""
+"""Flags and variables that a sweep file may not set by itself, and what sets them instead."""
 
 _LOOPBACK = "it chooses a free port of 127.0.0.1"
 
@@ -27,3 +27,9 @@ RESERVED: dict[str, str] = {
 
 What engine/sglang/flags.py writes by itself; a flag given twice would win or lose by its place.
 """
+
+RESERVED_VARIABLES: dict[str, str] = {
+    "SPECBENCH_LAUNCH": "it marks the processes of a launch: remove it",
+    "SPECBENCH_DRAFT_TP": _key("space.draft_tp"),
+}
+"""Variable -> the end of the refusal `specbench sets this variable, ...`."""
