@@ -22,6 +22,7 @@ FLOORS = (
     "trial",
     "result",
     "campaign",
+    "doctor",
     "report",
     "cli",
 )

@@ -90,6 +90,22 @@ def plan(
 
 
 @specbench.command()
+@click.argument("file", metavar="[SWEEP]", type=SWEEP_FILE, required=False)
+@click.option("--out", type=click.Path(path_type=Path), help="Where the run would go.")
+@click.option("--engine", type=click.Choice(ENGINES), help="Instead of the file's engine.kind.")
+@click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
+def doctor(file: Path | None, out: Path | None, engine: str | None, as_json: bool) -> int:
+    """Say what would stop a sweep on this machine, line by line: ok, doubt or stop.
+
+    Looks at the interpreter, GPUs, ports, disk and models; without SWEEP at the machine alone.
+    Launches nothing. Exit code 1 where something stops it, else 0; 2 for a mistake in the file.
+    """
+    from tuner.cli.doctor import run_doctor
+
+    return run_doctor(file, out, engine, as_json)
+
+
+@specbench.command()
 @click.argument("run", type=RUN)
 def report(run: Path) -> None:
     """Write the report, the figures and the winner's files of RUN again."""

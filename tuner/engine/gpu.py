@@ -46,7 +46,7 @@ def _memory(environment: Mapping[str, str]) -> dict[str, Any] | None:
     except pynvml.NVMLError:
         return None
     try:
-        handles = _handles(pynvml, environment.get("CUDA_VISIBLE_DEVICES"))
+        handles = device_handles(pynvml, environment.get("CUDA_VISIBLE_DEVICES"))
         return {name: pynvml.nvmlDeviceGetMemoryInfo(each) for name, each in handles.items()}
     except pynvml.NVMLError:
         return None
@@ -54,7 +54,11 @@ def _memory(environment: Mapping[str, str]) -> dict[str, Any] | None:
         pynvml.nvmlShutdown()
 
 
-def _handles(nvml: Any, visible: str | None) -> dict[str, Any]:
+def device_handles(nvml: Any, visible: str | None) -> dict[str, Any]:
+    """NVML's handles of the GPUs that CUDA_VISIBLE_DEVICES leaves visible, by their names there.
+
+    Raises NVMLError for a name that NVML does not know, such as a MIG slice's.
+    """
     if visible is None:
         names = [str(index) for index in range(nvml.nvmlDeviceGetCount())]
     else:

@@ -4,6 +4,7 @@ import os
 import re
 import subprocess
 from collections.abc import Mapping
+from dataclasses import dataclass
 
 _VERSION_LIMIT_S = 60.0
 _HELP_LIMIT_S = 180.0
@@ -23,6 +24,50 @@ except importlib.metadata.PackageNotFoundError:
                 print(found[1])
                 break
 """
+# Lines `NAME VALUE`; plugin once for each that SGLang would load.
+_PACKAGES = (
+    'import platform\nprint("python", platform.python_version())\nprint("sglang", end=" ")'
+    + _VERSION
+    + """
+print()
+try:
+    print("torch", importlib.metadata.version("torch"))
+except importlib.metadata.PackageNotFoundError:
+    pass
+for each in importlib.metadata.entry_points(group="sglang.srt.plugins"):
+    print("plugin", each.value)
+"""
+)
+
+
+@dataclass(frozen=True)
+class Installed:
+    """What an interpreter has; None for a package that it lacks."""
+
+    python: str
+    sglang: str | None
+    torch: str | None
+    plugins: tuple[str, ...] = ()
+    """Values of the entry points that SGLang 0.5.11 and later calls in every process."""
+
+
+def installed_packages(python: str, env: Mapping[str, str] | None = None) -> Installed | None:
+    """Versions that `python` has, from metadata: nothing is imported. None: it does not run.
+
+    `env` is added to this process's environment, as it is for a launch.
+    """
+    words = _output([python, "-c", _PACKAGES], env, _VERSION_LIMIT_S)
+    if words is None:
+        return None
+    lines = [line.split(maxsplit=1) for line in words.splitlines()]
+    pairs = [(line[0], line[1].strip()) for line in lines if len(line) == 2]
+    found = dict(pairs)
+    return Installed(
+        python=found.get("python", "of unknown version"),
+        sglang=found.get("sglang"),
+        torch=found.get("torch"),
+        plugins=tuple(value for name, value in pairs if name == "plugin"),
+    )
 
 
 def installed_version(python: str, env: Mapping[str, str] | None = None) -> str | None:

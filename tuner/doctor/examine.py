@@ -1,0 +1,75 @@
+"""`specbench doctor`: gathers the facts and asks every check that applies."""
+
+import os
+import shutil
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+from tuner.doctor import interpreter, machine, servers, storage
+from tuner.doctor.finding import Finding
+from tuner.doctor.launches import Launches
+from tuner.engine.make import make_engine
+from tuner.engine.ports import free_port
+from tuner.engine.sglang.interpreter import installed_packages
+from tuner.engine.topology import visible_gpus
+from tuner.errors import EngineFailure, UserError
+from tuner.ledger.machine import inherited_variables
+from tuner.sweep.door import LoadedSweep
+
+
+def examine_machine(results: Path) -> Iterator[Finding]:
+    """What can be said without a sweep."""
+    yield from interpreter.interpreter(
+        sys.executable, installed_packages(sys.executable), needed=False
+    )
+    found = visible_gpus(os.environ)
+    yield from machine.gpus(found, None)
+    yield from machine.links(found)
+    yield from _common(results, frozenset())
+
+
+def examine_sweep(loaded: LoadedSweep, results: Path) -> Iterator[Finding]:
+    """All that can be said of a sweep before it runs; launches nothing."""
+    yield from _refusals(loaded)
+    sweep = loaded.sweep
+    yield storage.storage(sweep.search.storage)
+    if sweep.engine.kind == "simulated":
+        yield Finding("ok", "simulated", "interpreter, GPUs and models are not looked at")
+        yield from _common(results, frozenset(sweep.server.env) | frozenset(sweep.space.env))
+    elif sweep.engine.kind == "endpoint":
+        yield Finding("ok", "endpoint", "what it runs with is not looked at")
+        yield _disk(results)
+    else:
+        launches = Launches(sweep, os.environ)
+        yield from servers.examine(launches)
+        yield from _common(results, launches.settled)
+
+
+def _refusals(loaded: LoadedSweep) -> Iterator[Finding]:
+    """What the sweep itself would refuse, in its own words and order."""
+    try:
+        engine = make_engine(loaded.sweep)
+        engine.refuse(engine.check(loaded).loaded)
+    except UserError as error:
+        yield Finding("stop", "sweep", str(error), "mend it: specbench sweep says the same")
+        return
+    yield Finding("ok", "sweep", f"{loaded.path}: {len(loaded.space.points)} points")
+
+
+def _common(results: Path, settled: frozenset[str]) -> Iterator[Finding]:
+    try:
+        free_port()
+        yield machine.ports(None)
+    except EngineFailure as error:
+        yield machine.ports(error.message)
+    yield _disk(results)
+    yield machine.variables(inherited_variables(os.environ), settled)
+
+
+def _disk(results: Path) -> Finding:
+    folder = results.absolute()
+    while not folder.exists():
+        folder = folder.parent
+    free = shutil.disk_usage(folder).free
+    return machine.disk(machine.Disk(folder, free, os.access(folder, os.W_OK | os.X_OK)))

@@ -1,0 +1,171 @@
+"""What is known of a model without loading it: where it lies, its config.json, its chat template.
+
+SGLang takes a name that is a folder here as that folder, and any other as a name on the hub, which
+huggingface_hub looks up in its cache first. Only `local` and `read_config` touch the disk.
+"""
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+_TRUE = ("1", "ON", "YES", "TRUE")  # huggingface_hub/constants.py, ENV_VARS_TRUE_VALUES
+_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+_INNER = ("text_config", "language_config", "llm_config")
+"""Where models of several modalities keep the language model's part."""
+_WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf")
+
+Source = Literal["folder", "file", "cache", "absent", "not cached", "elsewhere"]
+
+
+@dataclass(frozen=True)
+class Config:
+    """The part of a config.json that the checks need; None for what it does not say."""
+
+    architecture: str | None = None
+    hidden_size: int | None = None
+    vocab_size: int | None = None
+    layers: int | None = None
+    heads: int | None = None
+    kv_heads: int | None = None
+    target_hidden_size: int | None = None
+    draft_vocab_size: int | None = None
+    uses_aux_layers: bool = True
+    aux_layers: tuple[int, ...] | None = None
+    """eagle_config.eagle_aux_hidden_state_layer_ids: layers of the target, from 0."""
+
+
+@dataclass(frozen=True)
+class Model:
+    """A model of the sweep, as far as it is here."""
+
+    role: Literal["target", "draft"]
+    name: str
+    source: Source
+    folder: Path | None = None
+    """What SGLang would read; None where there is nothing to read."""
+    commit: str | None = None
+    """The snapshot's, of a model in the hub's cache."""
+    config: Config | None = None
+    trouble: str | None = None
+    """Why there is no `config` although there is a folder."""
+    has_weights: bool = False
+    has_template: bool = False
+
+
+@dataclass(frozen=True)
+class Hub:
+    """How the server's environment looks names up."""
+
+    cache: Path
+    offline: bool
+
+    @classmethod
+    def of(cls, environment: Mapping[str, str]) -> "Hub":
+        """As huggingface_hub/constants.py reads it."""
+        offline = environment.get("HF_HUB_OFFLINE") or environment.get("TRANSFORMERS_OFFLINE") or ""
+        named = environment.get("HF_HUB_CACHE") or environment.get("HUGGINGFACE_HUB_CACHE")
+        home = environment.get("HF_HOME")
+        if named is None and home is None:
+            home = f"{environment.get('XDG_CACHE_HOME') or '~/.cache'}/huggingface"
+        return cls(Path(named or f"{home}/hub").expanduser(), offline.upper() in _TRUE)
+
+    def snapshot(self, name: str, revision: str) -> Path | None:
+        """The folder of a cached model at a branch, tag or commit; None where it is not there."""
+        repo = self.cache / f"models--{name.replace('/', '--')}"
+        commit = revision
+        if not _COMMIT.fullmatch(revision):
+            try:
+                commit = (repo / "refs" / revision).read_text(encoding="utf-8").strip()
+            except (OSError, ValueError):
+                return None
+        folder = repo / "snapshots" / commit
+        return folder if folder.is_dir() else None
+
+
+def local(role: Literal["target", "draft"], name: str, hub: Hub, revision: str = "main") -> Model:
+    """A model by the name that the sweep gives it, with what its files say."""
+    path = Path(name)
+    if path.is_dir():
+        return _read(role, name, "folder", path)
+    if path.exists():
+        return Model(role, name, "file", path)
+    if "://" in name:
+        return Model(role, name, "elsewhere")
+    if _HUB_NAME.fullmatch(name) is None or name.startswith("."):
+        return Model(role, name, "absent")
+    folder = hub.snapshot(name, revision)
+    if folder is None:
+        return Model(role, name, "not cached")
+    return _read(role, name, "cache", folder)
+
+
+def _read(role: Literal["target", "draft"], name: str, source: Source, folder: Path) -> Model:
+    try:
+        config, trouble = read_config(folder), None
+    except FileNotFoundError:
+        config, trouble = None, "has no config.json"
+    except (OSError, ValueError, RecursionError) as error:
+        config, trouble = None, f"config.json cannot be read: {error}"
+    return Model(
+        role=role,
+        name=name,
+        source=source,
+        folder=folder,
+        commit=folder.name if source == "cache" else None,
+        config=config,
+        trouble=trouble,
+        has_weights=any(any(folder.glob(pattern)) for pattern in _WEIGHTS),
+        has_template=has_template(folder),
+    )
+
+
+def read_config(folder: Path) -> Config:
+    """The config.json of a model folder. Raises OSError, or ValueError for what is no config."""
+    data = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    if not isinstance(data, dict):
+        raise ValueError("it is no JSON object")
+    inner = next((data[name] for name in _INNER if isinstance(data.get(name), dict)), data)
+    architectures = data.get("architectures")
+    eagle = data.get("eagle_config")
+    eagle = eagle if isinstance(eagle, dict) else {}
+    return Config(
+        architecture=architectures[0]
+        if isinstance(architectures, list) and architectures and isinstance(architectures[0], str)
+        else None,
+        hidden_size=_integer(inner, "hidden_size"),
+        vocab_size=_integer(inner, "vocab_size"),
+        layers=_integer(inner, "num_hidden_layers"),
+        heads=_integer(inner, "num_attention_heads"),
+        kv_heads=_integer(inner, "num_key_value_heads"),
+        target_hidden_size=_integer(data, "target_hidden_size"),
+        draft_vocab_size=_integer(data, "draft_vocab_size"),
+        uses_aux_layers=eagle.get("use_aux_hidden_state", True) is not False,
+        aux_layers=_integers(eagle.get("eagle_aux_hidden_state_layer_ids")),
+    )
+
+
+def has_template(folder: Path) -> bool:
+    """Whether the tokenizer there renders conversations."""
+    if any((folder / name).exists() for name in ("chat_template.jinja", "chat_template.json")):
+        return True
+    try:
+        data = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        return False
+    return isinstance(data, dict) and bool(data.get("chat_template"))
+
+
+def _integer(data: Mapping[str, Any], name: str) -> int | None:
+    value = data.get(name)
+    return value if type(value) is int and value > 0 else None
+
+
+def _integers(value: Any) -> tuple[int, ...] | None:
+    """None for [] too: SGLang takes its default then."""
+    if isinstance(value, list) and value and all(type(each) is int for each in value):
+        return tuple(value)
+    return None

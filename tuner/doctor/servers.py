@@ -1,0 +1,123 @@
+"""What a sweep's servers will meet: their interpreter, their GPUs, their models."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from tuner.doctor import interpreter, machine, pairs, presence
+from tuner.doctor.finding import Finding, softened
+from tuner.doctor.launches import Launches
+from tuner.doctor.models import Hub, Model, local
+from tuner.engine.sglang import plugin
+from tuner.engine.sglang.engine import SglangEngine
+from tuner.engine.sglang.interpreter import Installed, installed_packages
+from tuner.engine.sglang.releases import Release, latest
+from tuner.engine.sglang.tokenise import default_python
+from tuner.engine.topology import visible_gpus
+from tuner.errors import UserError
+
+
+def examine(launches: Launches) -> Iterator[Finding]:
+    """Every finding about servers of the engine `sglang`."""
+    release = _release(launches)
+    yield from _interpreter(launches, release)
+    yield from _gpus(launches)
+    yield from softened(_models(launches, release), launches.unsure_of_models)
+
+
+def _release(launches: Launches) -> Release:
+    sweep = launches.sweep
+    engine = SglangEngine(sweep.engine, sweep.timeouts, sweep.model, sweep.server)
+    try:
+        return engine.release
+    except UserError as error:  # too old, or no version: the sweep is refused for it already
+        return replace(latest(), warning=error.message)
+
+
+def _interpreter(launches: Launches, release: Release) -> Iterator[Finding]:
+    python = default_python(launches.sweep.engine.python)
+    is_here = not launches.sweep.engine.command
+    found = installed_packages(python, launches.environment) if is_here else None
+    if is_here:
+        yield from interpreter.interpreter(python, found, needed=True)
+    else:
+        yield Finding(
+            "doubt", "interpreter", "not looked at: engine.command may put it on another machine",
+            "run specbench doctor there, without engine.command",
+        )  # fmt: skip
+    yield interpreter.release(release, found.sglang if found else None)
+    if launches.moves_draft:
+        yield interpreter.plugin(_carrier(launches, release, python, is_here), release)
+
+
+def _carrier(
+    launches: Launches, release: Release, python: str, is_here: bool
+) -> interpreter.Carrier:
+    package = plugin.CARRIER / interpreter.ENTRY
+    entries = [*plugin.CARRIER.glob("*.dist-info/entry_points.txt")]
+    seen = None
+    if is_here and release.at_least(plugin.FIRST_WITH_PLUGINS):
+        path = plugin.python_path(release, launches.environment.get("PYTHONPATH"))
+        found = installed_packages(python, {**launches.environment, "PYTHONPATH": path})
+        seen = found is not None and _names_plugin(found)
+    whole = (package / "entry.py").is_file() and bool(entries) and plugin.SITECUSTOMIZE.is_dir()
+    return interpreter.Carrier(plugin.CARRIER, whole, seen)
+
+
+def _names_plugin(found: Installed) -> bool:
+    return any(each.startswith(interpreter.ENTRY) for each in found.plugins)
+
+
+def _gpus(launches: Launches) -> Iterator[Finding]:
+    if not launches.takes_gpus:
+        device = launches.flag("device") or "cpu"
+        yield Finding("ok", "GPUs", f"not looked at: the servers run on device {device}")
+        return
+    found = visible_gpus(launches.environment)
+    yield from softened(machine.gpus(found, launches.sweep.model.tp), launches.unsure_of_gpus)
+    yield from machine.links(found)
+
+
+def _models(launches: Launches, release: Release) -> Iterator[Finding]:
+    spec, hub = launches.sweep.model, Hub.of(launches.environment)
+    target = local("target", spec.target, hub, launches.text("revision") or "main")
+    yield from presence.presence(target, hub, loads_weights=_loads(launches, "load-format"))
+    draft = _draft(launches, hub)
+    if draft is not None:
+        loads = _loads(launches, "speculative-draft-load-format", "load-format")
+        yield from presence.presence(draft, hub, loads_weights=loads)
+    named = launches.text("tokenizer-path")
+    tokenizer = local("target", named, hub) if named is not None else target
+    if launches.flag("skip-tokenizer-init") is None:
+        yield presence.template(tokenizer)
+    yield from _fits(launches, target, draft, release)
+
+
+def _draft(launches: Launches, hub: Hub) -> Model | None:
+    name = launches.sweep.model.draft
+    if name is None:
+        return None
+    revision = launches.text("speculative-draft-model-revision") or "main"
+    return local("draft", name, hub, revision)
+
+
+def _loads(launches: Launches, *flags: str) -> bool:
+    """True where the first of the flags that is set, or SGLang's default, reads weight files."""
+    value = next((found for name in flags if (found := launches.flag(name)) is not None), "auto")
+    return value in ("auto", "safetensors", "pt")
+
+
+def _fits(
+    launches: Launches, target: Model, draft: Model | None, release: Release
+) -> Iterator[Finding]:
+    spec = launches.sweep.model
+    plain = launches.splits_plainly
+    if target.config is not None:
+        yield from pairs.heads("target", target.config, {spec.tp}, plain)
+    if draft is None:
+        return
+    if draft.config is not None:
+        yield from pairs.heads("draft", draft.config, launches.draft_sizes, plain)
+    pair = pairs.Pair(target.config, draft.config, spec.algorithm, release)
+    yield from pairs.sizes(pair)
+    yield from pairs.draft_layers(pair)
+    yield from pairs.aux_layers(pair)
