@@ -1,5 +1,6 @@
 """The documents against the code: no reader is told of a key that is not there, or misses one."""
 
+import json
 import re
 from pathlib import Path
 
@@ -26,6 +27,27 @@ def test_every_key_of_a_sweep_file_is_documented_and_no_other() -> None:
     rows = [line.split("|")[1] for line in SWEEP_FILE.read_text().splitlines() if "|" in line]
     told = {name for row in rows for name in re.findall(r"`([a-z_.]+)`", row)}
     assert told == keys(Sweep)
+
+
+def test_the_readmes_figures_are_those_of_its_run() -> None:
+    """A figure copied by hand is a figure that nobody measured."""
+    ledger = Path("results/h200_llama8b_eagle3/20261129-195508/trials.jsonl")
+    measured = set()
+    for line in ledger.read_text().splitlines():
+        level = json.loads(line)["metrics"]["1"]
+        ratio = "1"
+        if level.get("speedup") is not None:
+            low, high = level["speedup_low"], level["speedup_high"]
+            ratio = f"{level['speedup']:.2f} ({low:.2f} to {high:.2f})"
+        measured.add((f"{level['output_tok_s']:.1f}", ratio, f"{level['cycle_ms']:.2f}"))
+    table = re.findall(r"^\| [^|]* \| ([\d.]+) \| ([^|]*) \| ([\d.]+) \|$", readme_plain(), re.M)
+    assert set(table) == measured
+    assert len(table) == len(measured) == 7
+
+
+def readme_plain() -> str:
+    """The README without bold marks."""
+    return Path("README.md").read_text().replace("**", "")
 
 
 @pytest.mark.parametrize("page", [*Path().glob("*.md"), *Path("docs").glob("*.md")], ids=str)
