@@ -4,8 +4,10 @@ NVML opens no CUDA context. Where it is missing, everything here does nothing.
 """
 
 import time
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+Answer = TypeVar("Answer")
 
 MARGIN_BYTES = 512 * 2**20
 """What may be missing of the memory before the launch: drivers keep some after a first use."""
@@ -37,6 +39,21 @@ def crowded(environment: Mapping[str, str]) -> list[str]:
 
 def _memory(environment: Mapping[str, str]) -> dict[str, Any] | None:
     """NVML's memory info of each visible GPU."""
+    return ask_nvml(
+        environment,
+        lambda nvml, handles: {
+            name: nvml.nvmlDeviceGetMemoryInfo(each) for name, each in handles.items()
+        },
+    )
+
+
+def ask_nvml(
+    environment: Mapping[str, str], question: Callable[[Any, dict[str, Any]], Answer]
+) -> Answer | None:
+    """What `question` finds, given NVML and the handles of the visible GPUs by name.
+
+    None where there is no NVML, or it does not answer or know a GPU by that name.
+    """
     try:
         import pynvml
     except ImportError:
@@ -46,15 +63,14 @@ def _memory(environment: Mapping[str, str]) -> dict[str, Any] | None:
     except pynvml.NVMLError:
         return None
     try:
-        handles = device_handles(pynvml, environment.get("CUDA_VISIBLE_DEVICES"))
-        return {name: pynvml.nvmlDeviceGetMemoryInfo(each) for name, each in handles.items()}
+        return question(pynvml, _handles(pynvml, environment.get("CUDA_VISIBLE_DEVICES")))
     except pynvml.NVMLError:
         return None
     finally:
         pynvml.nvmlShutdown()
 
 
-def device_handles(nvml: Any, visible: str | None) -> dict[str, Any]:
+def _handles(nvml: Any, visible: str | None) -> dict[str, Any]:
     """NVML's handles of the GPUs that CUDA_VISIBLE_DEVICES leaves visible, by their names there.
 
     Raises NVMLError for a name that NVML does not know, such as a MIG slice's.

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
-from tuner.engine.gpu import device_handles
+from tuner.engine.gpu import ask_nvml
 
 _ANCESTORS = (  # nvml.h, nvmlGpuTopologyLevel_t; the words in brackets are nvidia-smi topo's
     ("NVML_TOPOLOGY_INTERNAL", "the same board"),
@@ -51,27 +51,17 @@ class Gpus:
 
 def visible_gpus(environment: Mapping[str, str]) -> Gpus | None:
     """The GPUs that CUDA_VISIBLE_DEVICES leaves; None where NVML does not answer or know them."""
-    try:
-        import pynvml
-    except ImportError:
-        return None
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None
-    try:
-        handles = device_handles(pynvml, environment.get("CUDA_VISIBLE_DEVICES"))
-        cuda = pynvml.nvmlSystemGetCudaDriverVersion_v2()
-        return Gpus(
-            driver=_text(pynvml.nvmlSystemGetDriverVersion()),
-            cuda=f"{cuda // 1000}.{cuda % 1000 // 10}",
-            cards=tuple(_card(pynvml, index, each) for index, each in handles.items()),
-            links=tuple(_links(pynvml, handles)),
-        )
-    except pynvml.NVMLError:
-        return None
-    finally:
-        pynvml.nvmlShutdown()
+    return ask_nvml(environment, _gpus)
+
+
+def _gpus(nvml: Any, handles: Mapping[str, Any]) -> Gpus:
+    cuda = nvml.nvmlSystemGetCudaDriverVersion_v2()
+    return Gpus(
+        driver=_text(nvml.nvmlSystemGetDriverVersion()),
+        cuda=f"{cuda // 1000}.{cuda % 1000 // 10}",
+        cards=tuple(_card(nvml, index, each) for index, each in handles.items()),
+        links=tuple(_links(nvml, handles)),
+    )
 
 
 def _card(nvml: Any, index: str, handle: Any) -> Gpu:
