@@ -59,6 +59,7 @@ class Run(RunFolder):
         super().__init__(path)
         self.settings = settings
         self._writing: FileIO | None = None
+        self._held: Ledger | None = None
 
     @classmethod
     def create(cls, root: Path, sweep_text: str, settings: RunSettings) -> "Run":
@@ -134,7 +135,12 @@ class Run(RunFolder):
         return read_machine(self.machine_file)
 
     def ledger(self) -> Ledger:
-        """Every trial so far. Raises UserError with FILE:LINE for a line that is none."""
+        """Every trial so far. Raises UserError with FILE:LINE for a line that is none.
+
+        While this process holds the run nobody else writes it, so it is not read again.
+        """
+        if self._held is not None:
+            return self._held
         try:
             data = self.trials_file.read_bytes()
         except OSError as error:
@@ -172,18 +178,18 @@ class Run(RunFolder):
             file.truncate(whole)
             file.seek(whole)
             notes = [*([ledger.note] if ledger.note else []), *end_servers(self)]
-            self._writing = file
+            self._writing, self._held = file, Ledger(ledger.records)
             try:
                 yield "; ".join(notes) or None
             finally:
-                self._writing = None
+                self._writing = self._held = None
 
     def append(self, record: TrialRecord) -> None:
         """Add a line, on the disk when this returns. Only inside `locked`.
 
         Raises UserError where the disk is full, with the ledger as it was before.
         """
-        assert self._writing is not None, "append is for a locked run"
+        assert self._writing is not None and self._held is not None, "append is for a locked run"
         text = json.dumps(record.model_dump(), ensure_ascii=False, allow_nan=False)
         before = self._writing.tell()
         left = memoryview(text.encode("utf-8") + b"\n")
@@ -197,6 +203,7 @@ class Run(RunFolder):
                 self._writing.seek(before)
             message = f"{error.strerror}, free some space and resume the run"
             raise UserError(message, self.trials_file) from error
+        self._held = Ledger((*self._held.records, record))
 
     def extend_to(self, trials: int) -> None:
         """Want this many candidates from now on, also after an interruption."""
