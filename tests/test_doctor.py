@@ -16,7 +16,7 @@ from tests.sweeps import tiny_sweep
 from tuner.doctor import interpreter, machine, pairs, presence, storage
 from tuner.doctor.finding import Finding, exit_code, softened
 from tuner.doctor.launches import Launches
-from tuner.doctor.models import Config, Hub, Model, local, read_config
+from tuner.engine.models import Config, Hub, Model, local, read_config
 from tuner.doctor.pairs import Pair
 from tuner.engine import topology
 from tuner.engine.sglang.interpreter import Installed, installed_packages

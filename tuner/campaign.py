@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from tuner.engine import gpu
 from tuner.engine.base import Engine
+from tuner.engine.sglang.revisions import ModelFacts, changed_models, model_facts
 from tuner.errors import UserError
 from tuner.ledger.machine import machine_facts
 from tuner.ledger.record import TrialRecord
@@ -68,6 +69,7 @@ def begin_run(root: Path, loaded: LoadedSweep, engine: str | None) -> Run:
         trials=loaded.sweep.search.trials,
         prompts=content_hash(loaded.prompts),
         beside=beside,
+        models=_models(loaded),
     )
     return Run.create(root, loaded.text, settings)
 
@@ -106,7 +108,16 @@ def reopen_run(path: Path, loaded: LoadedSweep, engine: str | None) -> Run:
     if loaded.sweep.engine.kind == "sglang" and then != now:
         message = f"this machine has other GPUs than the run began on ({then}), begin a new run"
         raise UserError(message, path)
+    for role in changed_models(run.settings.models, _models(loaded)):
+        message = f"the {role}'s files have changed since this run began, restore them or begin"
+        raise UserError(f"{message} a new run", path)
     return run
+
+
+def _models(loaded: LoadedSweep) -> ModelFacts:
+    if loaded.sweep.engine.kind != "sglang":
+        return {}
+    return model_facts(loaded.sweep, os.environ)
 
 
 def run_sweep(loaded: LoadedSweep, run: Run, engine: Engine, progress: Progress) -> Result:

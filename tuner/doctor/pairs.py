@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 from tuner.doctor.finding import Finding
-from tuner.doctor.models import Config
+from tuner.engine.models import Config
 from tuner.engine.sglang.releases import Release
 
 _LLAMA = "LlamaForCausalLM"

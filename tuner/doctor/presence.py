@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from tuner.doctor.finding import Finding
-from tuner.doctor.models import Hub, Model
+from tuner.engine.models import Hub, Model
 
 
 def presence(model: Model, hub: Hub, *, loads_weights: bool) -> Iterator[Finding]:

@@ -6,7 +6,7 @@ from dataclasses import replace
 from tuner.doctor import interpreter, machine, pairs, presence
 from tuner.doctor.finding import Finding, softened
 from tuner.doctor.launches import Launches
-from tuner.doctor.models import Hub, Model, local
+from tuner.engine.models import Hub, Model, local
 from tuner.engine.sglang import plugin
 from tuner.engine.sglang.engine import SglangEngine
 from tuner.engine.sglang.interpreter import Installed, installed_packages

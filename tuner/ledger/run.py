@@ -45,6 +45,9 @@ class RunSettings(Strict):
     """Content hash of the prompts."""
     beside: str | None = None
     """The folder that the sweep file lay in, where a file of prompts is looked for."""
+    models: dict[str, dict[str, str | None]] = Field(default_factory=dict)
+    """`target` and `draft` as they lay here: `{name, source, revision, digest}`, see
+    engine/sglang/revisions.py; {} where nothing was known."""
 
     @property
     def wanted(self) -> int:

@@ -14,6 +14,7 @@ from tuner.engine.sglang import flags, plugin
 from tuner.engine.sglang.checking import check, check_named
 from tuner.engine.sglang.interpreter import flags_of_help, installed_version
 from tuner.engine.sglang.releases import Release, latest, parse_version
+from tuner.engine.sglang.revisions import held_to_revisions
 from tuner.engine.sglang.spelling import spelled_config
 from tuner.engine.sglang.tokenise import Tokeniser, default_python
 from tuner.sweep.door import LoadedSweep
@@ -66,7 +67,9 @@ class SglangEngine:
         also: frozenset[str] = frozenset()
         if self.release.warning is not None and self._is_asked:
             also = flags_of_help(self._python, self._server.env) or also
-        return check(loaded, self.release, also)
+        held, notes = held_to_revisions(loaded, os.environ)
+        checked = check(held, self.release, also)
+        return replace(checked, notes=(*checked.notes, *notes))
 
     @cached_property
     def release(self) -> Release:

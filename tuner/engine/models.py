@@ -16,7 +16,7 @@ _HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _INNER = ("text_config", "language_config", "llm_config")
 """Where models of several modalities keep the language model's part."""
-_WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf")
+WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf")
 
 Source = Literal["folder", "file", "cache", "absent", "not cached", "elsewhere"]
 
@@ -118,7 +118,7 @@ def _read(role: Literal["target", "draft"], name: str, source: Source, folder: P
         commit=folder.name if source == "cache" else None,
         config=config,
         trouble=trouble,
-        has_weights=any(any(folder.glob(pattern)) for pattern in _WEIGHTS),
+        has_weights=any(any(folder.glob(pattern)) for pattern in WEIGHTS),
         has_template=has_template(folder),
     )
 
