@@ -1,6 +1,7 @@
 # make demo   a sweep on the simulated engine, no GPU needed
 # make test   lint, types and tests
 # make test-sglang   the tests on real SGLang servers, on this machine's CPU: minutes, and 3 GB in .venv-sglang
+# make test-gpu SGLANG=/path/to/python   the engine contract on this machine's GPUs, with the SGLang of that Python
 # make real-pair   a small real model, and with DRAFT=DIR its EAGLE-3 draft, in .venv-sglang/real-pair
 # make draft-tp-matrix   draft TP against stock SGLang on a CPU, about an hour
 # make releases   what differs between SGLang releases, read anew from the wheels on PyPI
@@ -8,7 +9,7 @@ PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 
-.PHONY: demo test test-sglang real-pair lint releases draft-tp-matrix draft-tp-facts clean
+.PHONY: demo test test-sglang test-gpu real-pair lint releases draft-tp-matrix draft-tp-facts clean
 
 demo: $(VENV)/.installed
 	$(BIN)/specbench sweep sweeps/quickstart.yaml
@@ -22,6 +23,9 @@ test: $(VENV)/.installed-test
 test-sglang: $(VENV)/.installed-test
 	$(BIN)/python tests/sglang/build.py
 	SPECBENCH_TEST_SGLANG=1 $(BIN)/pytest -n 2 --dist loadfile --durations 12 tests/sglang
+
+test-gpu: $(VENV)/.installed-test
+	SPECBENCH_TEST_GPU=$(SGLANG) $(BIN)/pytest -n 4 tests/gpu
 
 real-pair: $(VENV)/.installed-test
 	$(BIN)/python tests/sglang/build.py

@@ -1,0 +1,43 @@
+"""The engine contract, kept by SGLang on real GPUs: every test of tests/engine/test_contract.py.
+
+The server is that of sweeps/h200_llama8b_eagle3.yaml: a Llama of 8B with dummy weights, TP 2.
+Nothing here is timed, so several workers may share the GPUs.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.engine.launching import Case
+from tests.engine.test_contract import *  # noqa: F403
+from tests.gpu.conftest import INTERPRETER
+from tuner.engine.sglang.engine import SglangEngine
+from tuner.sweep.door import load_sweep
+from tuner.sweep.model import EngineSpec, TimeoutSpec
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+SWEEP = CHECKOUT / "sweeps" / "h200_llama8b_eagle3.yaml"
+
+
+@pytest.fixture(scope="module")
+def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
+    folder = tmp_path_factory.mktemp("models")
+    script = CHECKOUT / "scripts" / "make_dummy_models.py"
+    subprocess.run([sys.executable, str(script), str(folder)], check=True)
+    sweep = load_sweep(SWEEP).sweep
+    model = sweep.model.model_copy(
+        update={
+            "target": str(folder / Path(sweep.model.target).name),
+            "draft": str(folder / Path(str(sweep.model.draft)).name),
+        }
+    )
+    # Workers load beside each other: less memory each, and no comparison of the GPUs' free memory.
+    flags = {**sweep.server.flags, "mem-fraction-static": 0.3}
+    os.environ["SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK"] = "0"  # SGLang's own spelling
+    spec = EngineSpec(kind="sglang", python=os.environ[INTERPRETER])
+    limits = TimeoutSpec(launch=600.0, request=120.0)
+    server = sweep.server.model_copy(update={"flags": flags})
+    return Case(SglangEngine(spec, limits, model, server), model, flags)
