@@ -98,6 +98,22 @@ def test_the_diff_applies_and_does_the_same_without_the_carrier(tmp_path: Path) 
         draft_tp_diff(site)
 
 
+def test_the_diff_is_of_the_interpreters_own_copy_by_default(tmp_path: Path) -> None:
+    """Site-packages are nobody's to look for by hand."""
+    site = fake_sglang(tmp_path, "0.5.17", SCHEDULER)
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={site} exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    command = [sys.executable, "-m", "tuner", "draft-tp", "diff"]
+    words = {"capture_output": True, "text": True, "check": False}
+    done = subprocess.run([*command, "--python", str(python)], **words)
+    assert (done.returncode, done.stdout) == (0, draft_tp_diff(site))
+    python.write_text(f'#!/bin/sh\nexec {sys.executable} -S "$@"\n')  # without site-packages
+    without = subprocess.run([*command, "--python", str(python)], **words)
+    assert without.returncode == 2
+    assert "shows no SGLang, give --source DIR" in without.stderr
+
+
 @pytest.mark.parametrize("path", sorted(CARRIER.rglob("*.py")), ids=lambda path: path.name)
 def test_the_carrier_imports_the_standard_library_only(path: Path) -> None:
     """It is imported before SGLang, by interpreters that have neither specbench nor torch yet."""

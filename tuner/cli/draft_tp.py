@@ -6,6 +6,8 @@ from pathlib import Path
 
 import click
 
+from tuner.errors import UserError
+
 
 @click.group("draft-tp")
 def draft_tp() -> None:
@@ -34,11 +36,24 @@ def env(tp: int, version: str | None) -> None:
 @click.option(
     "--source",
     type=click.Path(exists=True, file_okay=False, path_type=Path),
-    required=True,
     help="The folder that holds sglang/, such as site-packages or a checkout's python/.",
 )
-def diff(source: Path) -> None:
+@click.option("--python", help="Whose SGLang, without --source; default: this interpreter.")
+def diff(source: Path | None, python: str | None) -> None:
     """Print the plug-in as a diff of your SGLang; git apply -p1 applies it there."""
     from tuner.engine.sglang.draft_tp_diff import draft_tp_diff
 
-    click.echo(draft_tp_diff(source), nl=False)
+    click.echo(draft_tp_diff(source or _installed(python)), nl=False)
+
+
+def _installed(python: str | None) -> Path:
+    """Where an interpreter's SGLang lies. Raises UserError where it has none."""
+    from tuner.engine.sglang.interpreter import folder_of_sglang
+    from tuner.engine.sglang.tokenise import default_python
+
+    chosen = default_python(python)
+    folder = folder_of_sglang(chosen)
+    if folder is None:
+        message = f"{chosen} shows no SGLang, give --source DIR or the --python that has it"
+        raise UserError(message)
+    return folder

@@ -5,6 +5,7 @@ import re
 import subprocess
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 
 _VERSION_LIMIT_S = 60.0
 _HELP_LIMIT_S = 180.0
@@ -37,6 +38,12 @@ except importlib.metadata.PackageNotFoundError:
 for each in importlib.metadata.entry_points(group="sglang.srt.plugins"):
     print("plugin", each.value)
 """
+)
+
+# A folder that merely is called sglang has no origin.
+_FOLDER = (
+    "import importlib.util, pathlib\nspec = importlib.util.find_spec('sglang')\n"
+    "print(pathlib.Path(spec.origin).parent.parent if spec and spec.origin else '')"
 )
 
 
@@ -77,6 +84,12 @@ def installed_version(python: str, env: Mapping[str, str] | None = None) -> str 
     """
     words = _output([python, "-c", _VERSION], env, _VERSION_LIMIT_S)
     return words.strip().splitlines()[-1].strip() if words and words.strip() else None
+
+
+def folder_of_sglang(python: str) -> Path | None:
+    """The folder that holds the `sglang/` that `python` imports; None where it has none."""
+    words = (_output([python, "-c", _FOLDER], None, _VERSION_LIMIT_S) or "").strip()
+    return Path(words.splitlines()[-1]) if words else None
 
 
 def flags_of_help(python: str, env: Mapping[str, str] | None = None) -> frozenset[str] | None:
