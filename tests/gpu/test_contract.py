@@ -7,6 +7,7 @@ Nothing here is timed, so several workers may share the GPUs.
 import os
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -23,7 +24,7 @@ SWEEP = CHECKOUT / "sweeps" / "h200_llama8b_eagle3.yaml"
 
 
 @pytest.fixture(scope="module")
-def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
+def case(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
     folder = tmp_path_factory.mktemp("models")
     script = CHECKOUT / "scripts" / "make_dummy_models.py"
     subprocess.run([sys.executable, str(script), str(folder)], check=True)
@@ -34,10 +35,12 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Case:
             "draft": str(folder / Path(str(sweep.model.draft)).name),
         }
     )
-    # Workers load beside each other: less memory each, and no comparison of the GPUs' free memory.
-    flags = {**sweep.server.flags, "mem-fraction-static": 0.3}
-    os.environ["SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK"] = "0"  # SGLang's own spelling
+    # Workers load beside each other: a little memory each, and no look at what else a GPU holds.
+    flags = {**sweep.server.flags, "mem-fraction-static": 0.12}
     spec = EngineSpec(kind="sglang", python=os.environ[INTERPRETER])
     limits = TimeoutSpec(launch=600.0, request=120.0)
     server = sweep.server.model_copy(update={"flags": flags})
-    return Case(SglangEngine(spec, limits, model, server), model, flags)
+    with pytest.MonkeyPatch.context() as patched:
+        # SGLang's own spelling.
+        patched.setenv("SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK", "0")
+        yield Case(SglangEngine(spec, limits, model, server), model, flags)
