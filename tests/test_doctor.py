@@ -1,5 +1,6 @@
 """`specbench doctor`: what would stop a sweep is said before it, and nothing else is called so."""
 
+import ctypes
 import json
 import os
 import subprocess
@@ -10,15 +11,16 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import pynvml
 import pytest
 
 from tests.sweeps import tiny_sweep
 from tuner.doctor import interpreter, machine, pairs, presence, storage
 from tuner.doctor.finding import Finding, exit_code, softened
 from tuner.doctor.launches import Launches
-from tuner.engine.models import Config, Hub, Model, local, read_config
 from tuner.doctor.pairs import Pair
 from tuner.engine import topology
+from tuner.engine.models import Config, Hub, Model, local, read_config
 from tuner.engine.sglang.interpreter import Installed, installed_packages
 from tuner.engine.sglang.releases import parse_version
 from tuner.engine.topology import Gpu, Gpus, Link
@@ -101,7 +103,10 @@ def test_inherited_settings_are_told_unless_the_sweep_has_a_word_on_them() -> No
 
 
 class FakeNvml(SimpleNamespace):
-    """Two GPUs without NVLink, whose driver tells P2P or, as under some hypervisors, does not."""
+    """Two GPUs without NVLink, whose driver tells P2P or, as under some hypervisors, does not.
+
+    Its constants are those of nvidia-ml-py; numbers go to the driver by ctypes, as there.
+    """
 
     class NVMLError(Exception):
         pass
@@ -109,7 +114,7 @@ class FakeNvml(SimpleNamespace):
     def nvmlDeviceGetP2PStatus(self, _first: Any, _second: Any, kind: int) -> int:  # noqa: N802
         if self.mute:
             raise self.NVMLError
-        return 0 if kind == self.NVML_P2P_CAPS_INDEX_READ else 1
+        return 0 if ctypes.c_uint(kind).value == 0 else 1
 
     def nvmlDeviceGetTopologyCommonAncestor(self, _first: Any, _second: Any) -> int:  # noqa: N802
         if self.mute:
@@ -124,14 +129,8 @@ def test_a_driver_that_does_not_tell_gives_none(
     mute: bool, way: str | None, peer: bool | None
 ) -> None:
     """`No P2P` is a cause to look for, `not told` is none."""
-    numbers = {name: 10 * index for index, (name, _) in enumerate(topology._ANCESTORS)}
-    nvml = FakeNvml(
-        mute=mute,
-        NVML_P2P_STATUS_OK=0,
-        NVML_P2P_CAPS_INDEX_READ=0,
-        NVML_P2P_CAPS_INDEX_NVLINK=2,
-        **numbers,
-    )
+    constants = {name: value for name, value in vars(pynvml).items() if name.startswith("NVML_")}
+    nvml = FakeNvml(mute=mute, **constants)
     assert list(topology._links(nvml, {"0": 0, "1": 1})) == [Link(("0", "1"), way, peer)]
 
 

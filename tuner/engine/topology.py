@@ -17,6 +17,10 @@ _ANCESTORS = (  # nvml.h, nvmlGpuTopologyLevel_t; the words in brackets are nvid
 )
 
 
+# nvml.h, nvmlGpuP2PCapsIndex_t. nvidia-ml-py's own NVML_P2P_CAPS_INDEX_READ is the tuple (0,).
+_READ, _NVLINK = 0, 2
+
+
 @dataclass(frozen=True)
 class Gpu:
     """A GPU by its name in CUDA_VISIBLE_DEVICES, and its memory in bytes."""
@@ -72,11 +76,11 @@ def _card(nvml: Any, index: str, handle: Any) -> Gpu:
 
 def _links(nvml: Any, handles: Mapping[str, Any]) -> Iterator[Link]:
     for (one, first), (other, second) in combinations(handles.items(), 2):
-        way = "NVLink" if _peer(nvml, first, second, nvml.NVML_P2P_CAPS_INDEX_NVLINK) else None
+        way = "NVLink" if _peer(nvml, first, second, _NVLINK) else None
         yield Link(
             pair=(one, other),
             way=way or _ancestor(nvml, first, second),
-            peer=_peer(nvml, first, second, nvml.NVML_P2P_CAPS_INDEX_READ),
+            peer=_peer(nvml, first, second, _READ),
         )
 
 
