@@ -56,8 +56,6 @@ def test_any_run_can_be_the_reference(tmp_path: Path) -> None:
     ("old", "new", "reason"),
     [
         ("example/target", "example/other", "model.target is example/target in the first run and"),
-        ("draft: example/draft", "draft: example/b", "model.draft"),
-        ("EAGLE3", "STANDALONE", "model.algorithm"),
         ("tp: 4", "tp: 2", "model.tp is 4 in the first run and 2 here"),
         ("output_tokens: 100", "output_tokens: 200", "output_tokens"),
         ("requests: 8", "requests: 8, temperature: 0.7", "temperature"),
@@ -85,6 +83,23 @@ def test_other_prompts_are_refused(tmp_path: Path) -> None:
     other = run_of(tmp_path, "b", settings={"prompts": "fedcba9876543210"})
     with pytest.raises(NotComparable, match="prompts' content"):
         compare([run_of(tmp_path, "a"), other])
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "told"),
+    [
+        ("draft: example/draft", "draft: example/b", "EAGLE3 with example/b"),
+        ("EAGLE3", "STANDALONE", "STANDALONE with example/draft"),
+    ],
+)
+def test_another_draft_or_algorithm_is_said_and_not_refused(
+    tmp_path: Path, old: str, new: str, told: str
+) -> None:
+    """Which of two drafts is faster for a target is what people ask."""
+    other = run_of(tmp_path, "b", best=110.0, sweep=SWEEP.replace(old, new))
+    comparison = compare([run_of(tmp_path, "a"), other])
+    assert row(comparison, "B", "best candidate").verdict == "faster"
+    assert f"speculation: A EAGLE3 with example/draft, B {told}" in comparison.differences
 
 
 def test_other_release_and_machine_are_said_and_not_refused(tmp_path: Path) -> None:

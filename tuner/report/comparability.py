@@ -35,12 +35,13 @@ def _engine(findings: Findings) -> str:
 
 
 def _question(findings: Findings) -> dict[str, object]:
-    """What must be equal for two numbers to answer the same question."""
+    """What must be equal for two numbers to answer the same question.
+
+    Not the algorithm and its draft: which of them is faster is what people ask.
+    """
     model, load = findings.sweep.model, findings.sweep.workload
     return {
         "model.target": model.target,
-        "model.draft": model.draft,
-        "model.algorithm": model.algorithm,
         "model.tp": model.tp,
         "the prompts' content": findings.run.settings.prompts,
         "workload.output_tokens": load.output_tokens,
@@ -65,7 +66,9 @@ def _circumstances(findings: Findings) -> dict[str, str]:
     sweep, machine = findings.sweep, findings.run.machine()
     load = sweep.workload
     env = machine.get("env") or {}
+    draft = f" with {sweep.model.draft}" if sweep.model.draft else ""
     return {
+        "speculation": f"{sweep.model.algorithm}{draft}",
         "engine": sweep.engine.kind,
         "engine version": ", ".join(findings.versions()) or MISSING,
         "simulated preset": str(sweep.engine.preset),
