@@ -1,4 +1,4 @@
-"""Read from SGLang's wheels what the draft-TP plug-in expects of them.
+"""Read from SGLang's wheels what the plug-in expects of them.
 
     python scripts/draft_tp_facts.py [--cache build/sglang-wheels]
 
@@ -22,6 +22,7 @@ from releases import download, published  # noqa: E402
 from tuner.plugin.specbench_sglang import contract, versions  # noqa: E402
 
 SNAPSHOT = ROOT / "tests/plugin/facts.json"
+Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def parameters_in(sources: dict[str, ast.Module], module: str, dotted: str) -> list[str] | None:
@@ -36,10 +37,11 @@ def parameters_in(sources: dict[str, ast.Module], module: str, dotted: str) -> l
                 if (alias.asname or alias.name) == first:
                     found = parameters_in(sources, str(node.module), dotted)
                     return found if found is not None else []
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef) and node.name == first:
+        elif isinstance(node, Function | ast.ClassDef) and node.name == first:
             if not rest:
                 return _parameters(node)
-            methods = [n for n in node.body if isinstance(n, ast.FunctionDef) and n.name == rest]
+            inner = getattr(node, "body", [])
+            methods = [n for n in inner if isinstance(n, Function) and n.name == rest]
             return _parameters(methods[0]) if methods else None
         elif isinstance(node, ast.Assign | ast.AnnAssign):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
@@ -60,7 +62,7 @@ def _statements(body: list[ast.stmt]) -> list[ast.stmt]:
     return found
 
 
-def _parameters(node: ast.FunctionDef | ast.ClassDef) -> list[str]:
+def _parameters(node: Function | ast.ClassDef) -> list[str]:
     if isinstance(node, ast.ClassDef):
         return []
     of = node.args
@@ -71,7 +73,7 @@ def _parameters(node: ast.FunctionDef | ast.ClassDef) -> list[str]:
 def touched() -> set[tuple[str, str]]:
     """Every module and name that the plug-in expects in some release."""
     known = [versions.Version((0, 5, patch)) for patch in range(8, versions.NEWEST[2] + 1)]
-    return {(e.module, e.name) for version in known for e in contract.expectations(version)}
+    return {(e.module, e.name) for version in known for e in contract.all_expectations(version)}
 
 
 def read(wheel: Path, names: set[tuple[str, str]]) -> dict[str, list[str] | None]:

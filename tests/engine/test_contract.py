@@ -9,6 +9,7 @@ import json
 import os
 import signal
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -201,3 +202,61 @@ def test_prompts_keep_their_order(
         assert (request.text is None) != (request.input_ids is None)
     # Without a tokenizer there are only made-up ids, and the report must say so.
     assert (tokenised.doubt is not None) == skips_tokenizer(case)
+
+
+@pytest.fixture(scope="module")
+def switching(case: Case, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    config = replace(case.config(CHAIN), warm_steps=(1, 3))
+    if (reason := case.engine.switch_refusal(config)) is not None:
+        pytest.skip(reason)
+    server = case.engine.launch(config, tmp_path_factory.mktemp("log") / "switching.log", 2)
+    yield server
+    server.stop()
+
+
+def test_a_running_server_takes_another_chain_length(case: Case, switching: Server) -> None:
+    """Otherwise windows would be booked under a length that the server did not have."""
+    for steps in (1, 3, 1):
+        switching.set_steps(steps)
+        answer = generate(switching.url, 24, skips_tokenizer=skips_tokenizer(case)).json()
+        histogram = answer["meta_info"]["spec_correct_drafts_histogram"]
+        verifies = answer["meta_info"]["spec_verify_ct"]
+        assert len(histogram) <= steps + 1
+        assert sum(histogram) == verifies
+        # The prefill brings the first token, each verify its drafts and one more.
+        assert verifies * (steps + 1) >= 24 - 1
+        switching.flush_cache()
+
+
+def test_a_chain_length_that_was_not_prepared_is_refused(case: Case, switching: Server) -> None:
+    """Otherwise the numbers of another length would stand under this one."""
+    switching.set_steps(3)
+    with pytest.raises(EngineFailure) as failure:
+        switching.set_steps(2)
+    assert failure.value.label is Failure.CLIENT
+    assert "2 steps" in failure.value.message
+    switching.check_alive()
+    switching.flush_cache()
+    switching.set_steps(1)
+
+
+def test_a_chain_length_is_not_switched_under_load(case: Case, switching: Server) -> None:
+    """Otherwise a request would be drafted for by two lengths."""
+    switching.flush_cache()
+    switching.set_steps(1)
+    with generate(switching.url, 200, stream=True, skips_tokenizer=skips_tokenizer(case)) as answer:
+        lines = answer.iter_lines()  # held: a generator that is dropped closes the connection
+        next(lines)
+        with pytest.raises(EngineFailure) as failure:
+            switching.set_steps(3)
+    assert failure.value.label is Failure.CLIENT
+    switching.flush_cache()
+    switching.set_steps(3)
+
+
+def test_a_server_of_one_length_refuses_others(speculating: Server) -> None:
+    """Otherwise a launch without the switch would be measured as if it had one."""
+    with pytest.raises(EngineFailure) as failure:
+        speculating.set_steps(2)
+    assert failure.value.label is Failure.CLIENT
+    speculating.check_alive()

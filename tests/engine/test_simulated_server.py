@@ -201,7 +201,8 @@ def test_the_log_reads_like_sglangs(served):
 
 def test_flush_cache_is_refused_while_requests_run(served):
     with served.post("/generate", generate_body(5000, stream=True), stream=True) as got:
-        next(got.iter_lines())
+        lines = got.iter_lines()  # held: a generator that is dropped closes the connection
+        next(lines)
         assert served.get("/flush_cache").status_code == 400
     # The client has left: its request ends, and the server is idle again.
     assert served.post("/flush_cache?timeout=20", {}).status_code == 200

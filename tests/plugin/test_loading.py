@@ -36,9 +36,11 @@ USE = (
 )
 
 
-def run(program: str, site: Path, draft_tp: str | None, *, plugin: bool = True) -> tuple[int, str]:
+def run(
+    program: str, site: Path, draft_tp: str | None, *, plugin: bool = True, **more: str
+) -> tuple[int, str]:
     folders = [str(CARRIER)] * plugin + [str(site)]
-    env = {"PYTHONPATH": os.pathsep.join(folders), "PATH": os.environ["PATH"]}
+    env = {"PYTHONPATH": os.pathsep.join(folders), "PATH": os.environ["PATH"], **more}
     if draft_tp is not None:
         env["SPECBENCH_DRAFT_TP"] = draft_tp
     # -S: without this environment's packages, as in an interpreter that is only SGLang's.

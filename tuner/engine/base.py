@@ -31,9 +31,14 @@ class ServerConfig:
     """Variables to set: the server's and the point's."""
     unset: frozenset[str]
     """Variables to remove from the inherited environment."""
+    warm_steps: tuple[int, ...] = ()
+    """Chain lengths, ascending, that the server is prepared for at launch and can be switched
+    between (`Server.set_steps`); the point's own is among them. (): only the point's own."""
 
 
-def server_config(sweep: Sweep, point: Point | None) -> ServerConfig:
+def server_config(
+    sweep: Sweep, point: Point | None, warm_steps: tuple[int, ...] = ()
+) -> ServerConfig:
     """The server of `point`, or of the baseline for None.
 
     Every variable that is a dimension of the space is removed from the environment where the
@@ -58,6 +63,7 @@ def server_config(sweep: Sweep, point: Point | None) -> ServerConfig:
             {name for name in sweep.space.env if name not in merged_env}
             | {k for k, v in merged_env.items() if v == UNSET}
         ),
+        warm_steps=warm_steps,
     )
 
 
@@ -111,6 +117,14 @@ class Server(Protocol):
     def flush_cache(self) -> None:
         """Empty the prefix cache. Raises EngineFailure(CLIENT) if the server refuses."""
 
+    def set_steps(self, steps: int) -> None:
+        """Pin the chain length of a running, idle server that was launched with `warm_steps`.
+
+        It stays until the next call; num_draft_tokens follows. Raises EngineFailure:
+        CLIENT with the server's reason where it refuses (a length it is not prepared for, requests
+        that run), the cause of death where it has ended.
+        """
+
     def check_alive(self) -> None:
         """Raises EngineFailure with the cause of death if the server has ended."""
 
@@ -135,6 +149,13 @@ class Engine(Protocol):
 
         Starts no server. Run and plan what it returns, not what was loaded; checking that again
         changes nothing.
+        """
+
+    def switch_refusal(self, config: ServerConfig) -> str | None:
+        """Why a server of `config` cannot serve its `warm_steps` in one launch; None where it can.
+
+        A reason such as `SGLang 0.5.8 has no adaptive speculation`; starts no server. Asked only
+        where `server.step_switch` is true; a reason means one launch a point, and plans say so.
         """
 
     def command(self, config: ServerConfig) -> Command:

@@ -34,6 +34,12 @@ class EndpointServer:
         """Empty the prefix cache. Raises EngineFailure."""
         self._api.flush_cache()
 
+    def set_steps(self, steps: int) -> None:
+        """Raises EngineFailure(CLIENT): somebody else's server stays as it is."""
+        raise EngineFailure(
+            Failure.CLIENT, f"a server that runs already stays as it is: {steps} steps"
+        )
+
     def check_alive(self) -> None:
         """Raises EngineFailure(CLIENT) if nothing answers any more."""
         self._api.server_info()
@@ -78,6 +84,10 @@ class EndpointEngine:
     def check(self, loaded: LoadedSweep) -> Checked:
         """The sweep as it is: the server runs with whatever it was started with."""
         return Checked(loaded)
+
+    def switch_refusal(self, config: ServerConfig) -> str | None:  # noqa: ARG002
+        """A server that somebody else started stays as it is."""
+        return "a server that runs already is measured as it is"
 
     def command(self, config: ServerConfig) -> Command:  # noqa: ARG002
         """No words: this engine starts nothing."""

@@ -12,6 +12,8 @@ HEALTH_LIMIT_S = 20.0
 """SGLang's /health generates a token, takes a second or more and gives up after 20."""
 CONTROL_LIMIT_S = 60.0
 FLUSH_RETRY_S = 10.0
+SWITCH_RETRY_S = 0.3
+_STEPS = "speculative_num_steps"
 _PROBE_TEXT = "Hello"
 _PROBE_IDS = [1, 2, 3, 4]
 """Ids that every vocabulary has."""
@@ -81,6 +83,34 @@ class ServerApi:
                     f"/flush_cache answered {answer.status_code}: {_short(answer.text)}",
                 )
             time.sleep(0.1)
+
+    def set_steps(self, steps: int) -> None:
+        """Pin the chain length; every replica of the scheduler then says that it has it.
+
+        While a health check ends they are not idle: tried again for a moment. Raises CLIENT with
+        the server's reason where one refuses, or has no such switch.
+        """
+        page = "/set_internal_state"
+        deadline = time.monotonic() + SWITCH_RETRY_S
+        answer = self._send("POST", page, {"server_args": {_STEPS: steps}})
+        while "not idle" in answer.text and time.monotonic() < deadline:
+            time.sleep(0.1)
+            answer = self._send("POST", page, {"server_args": {_STEPS: steps}})
+        try:
+            told = answer.json()
+        except ValueError:
+            told = None
+        replicas = told if isinstance(told, list) and told else [told]
+        for each in replicas:
+            if not isinstance(each, dict):  # SGLang's own answer is a list of booleans
+                message = f"it cannot switch, {page} answered {_short(answer.text)}"
+            elif each.get("updated") is not True or answer.status_code != 200:
+                message = str(each.get("reason") or _short(answer.text))
+            elif each.get(_STEPS) != steps:
+                message = f"it says that it has {each.get(_STEPS)}"
+            else:
+                continue
+            raise EngineFailure(Failure.CLIENT, f"the server did not take {steps} steps: {message}")
 
     def close(self) -> None:
         """Close the connections."""

@@ -18,6 +18,7 @@ from tuner.engine.http import HEALTH_LIMIT_S, ServerApi
 from tuner.engine.process import ProcessTree, child_environment
 from tuner.engine.sglang import flags
 from tuner.engine.sglang.deaths import cause_of_death, has_port_conflict, is_dying, log_tail
+from tuner.engine.sglang.switching import STEPS_VARIABLE, SWITCH_VARIABLE
 from tuner.errors import EngineFailure, Failure, UserError
 from tuner.sweep.model import TimeoutSpec
 
@@ -52,8 +53,8 @@ class LaunchedServer:
         self._ports = tuple(p for p in (port, nccl_port) if p is not None)
         self._identity = flags.identity(config, nonce, port)
         env = flags.environment(config)
-        # Left in the caller's shell, it would move the draft of a point that leaves it in place.
-        unset = config.unset | {flags.DRAFT_TP_VARIABLE}
+        # Left in the caller's shell, they would change servers of points that leave them alone.
+        unset = config.unset | {flags.DRAFT_TP_VARIABLE, SWITCH_VARIABLE, STEPS_VARIABLE}
         self._environment = child_environment(env, unset, nonce)
         words = [*flags.server_words(config, port, nccl_port), *self._identity.words]
         self._argv = (*launch.program, *words)
@@ -128,6 +129,13 @@ class LaunchedServer:
         """Empty the prefix cache. Raises EngineFailure."""
         try:
             self._api.flush_cache()
+        except EngineFailure as failure:
+            raise self._explained(failure) from failure
+
+    def set_steps(self, steps: int) -> None:
+        """Pin the chain length of the idle server. Raises EngineFailure."""
+        try:
+            self._api.set_steps(steps)
         except EngineFailure as failure:
             raise self._explained(failure) from failure
 

@@ -32,9 +32,9 @@ _OOM = re.compile(
 )
 _ARGPARSE = re.compile(r"^\S+( \S+)?: error: .*")
 _CAPTURE = re.compile(r"\bCapture\b.*\bfailed\b", re.IGNORECASE)
-_DRAFT_TP_REFUSED = re.compile(r"specbench: draft TP refused: ")
+_PLUGIN_REFUSED = re.compile(r"specbench: (draft TP|step switching) refused: ")
 _NOT_PATCHED = re.compile(r"specbench: not patched: ")
-"""What the draft-TP plug-in raises (tuner/plugin/specbench_sglang/problems.py)."""
+"""What the plug-in raises (tuner/plugin/specbench_sglang/problems.py)."""
 _TREE = re.compile(r"selected index k out of range")
 _LOAD = re.compile(
     r"safetensors?(_rust)?\b|SafetensorError|HFValidationError|RepositoryNotFoundError"
@@ -113,7 +113,7 @@ def cause_of_death(exit_status: int | None, log_text: str) -> tuple[Failure, str
     end = next((index for index, line in enumerate(lines) if _END in line), len(lines))
     lines = lines[:end]
     fatal = _last_traceback(lines)
-    if line := _last(lines, _DRAFT_TP_REFUSED):
+    if line := _last(lines, _PLUGIN_REFUSED):
         return Failure.BAD_ARGS, line
     if line := _last(lines, _NOT_PATCHED):
         return Failure.NOT_PATCHED, line

@@ -16,6 +16,7 @@ from tuner.engine.sglang.interpreter import flags_of_help, installed_version
 from tuner.engine.sglang.releases import Release, latest, parse_version
 from tuner.engine.sglang.revisions import held_to_revisions
 from tuner.engine.sglang.spelling import spelled_config
+from tuner.engine.sglang.switching import step_switch_refusal, with_switch
 from tuner.engine.sglang.tokenise import Tokeniser, default_python
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.model import EngineSpec, ModelSpec, ServerSpec, TimeoutSpec
@@ -97,16 +98,24 @@ class SglangEngine:
         """Behind docker, ssh or srun the interpreter is another machine's."""
         return not self._spec.command and self._spec.release is None
 
+    def switch_refusal(self, config: ServerConfig) -> str | None:
+        """By the rules of the release."""
+        topk = (config.point.eagle_topk if config.point else None) or 1
+        flags = spelled_config(config, self.release).flags
+        return step_switch_refusal(self.release, config.model, flags, topk)
+
     def command(self, config: ServerConfig) -> Command:
         """The launch command with PORT for the port; starts nothing."""
         return flags.shown_command(self._program, self._spelled(config))
 
     def launch(self, config: ServerConfig, log: Path, launch_id: int) -> LaunchedServer:  # noqa: ARG002
-        """Start a server and return when it has generated a token."""
+        """Start a server and return when it has generated a token and has its chain length."""
         spelled = self._spelled(config)
         server = LaunchedServer.start(Launch(self._program, spelled, log, self._timeouts))
         try:
             plugin.require_proof(spelled, log)
+            if config.point is not None and config.point != spelled.point:
+                server.set_steps(config.point.num_steps or 0)
         except BaseException:
             server.stop()
             raise
@@ -118,7 +127,8 @@ class SglangEngine:
 
     def _spelled(self, config: ServerConfig) -> ServerConfig:
         """The configuration in the release's spelling, with what carries the plug-in."""
-        return plugin.carried(spelled_config(config, self.release), self.release)
+        spelled = spelled_config(with_switch(config), self.release)
+        return plugin.carried(spelled, self.release)
 
     def _unusable_interpreter(self) -> str | None:
         """Why no server can be started with it, and what would help; None where one can."""

@@ -17,6 +17,8 @@ LAUNCHER = ("-m", "sglang.launch_server")
 HOST = "127.0.0.1"
 PORT = "PORT"
 """Stands for the port in commands that are shown."""
+STEPS_STATE = "specbench_steps"
+"""What the plug-in that switches chain lengths adds to internal_states."""
 DRAFT_TP_VARIABLE = "SPECBENCH_DRAFT_TP"
 """SGLang has no flag for the draft's tensor-parallel size; a plug-in reads this variable."""
 
@@ -108,6 +110,19 @@ def _spell(value: FlagValue) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
+def _pinned(info: Mapping[str, Any]) -> int | None:
+    """The chain length that was switched to on a server with the plug-in; None without it.
+
+    Outside of internal_states stands what the server was launched with.
+    """
+    states = info.get("internal_states")
+    for state in states if isinstance(states, list) else ():
+        mine = state.get(STEPS_STATE) if isinstance(state, dict) else None
+        if isinstance(mine, dict) and isinstance(mine.get("pinned"), int):
+            return int(mine["pinned"])
+    return None
+
+
 def speculation_of(info: Mapping[str, Any]) -> Point | None:
     """The point that a running server plays, from its server_info; None: no speculation.
 
@@ -116,11 +131,16 @@ def speculation_of(info: Mapping[str, Any]) -> Point | None:
     algorithm = info.get("speculative_algorithm")
     if not algorithm:
         return None
-    tokens = info.get("speculative_num_draft_tokens")
+    tokens, steps = info.get("speculative_num_draft_tokens"), info.get("speculative_num_steps")
     if algorithm == "NGRAM":
         return Point(num_draft_tokens=tokens)
+    pinned = _pinned(info)
+    if pinned is not None:
+        steps, tokens = pinned, pinned + 1
+    if pinned == 0:
+        return None
     return Point(
-        num_steps=info.get("speculative_num_steps"),
+        num_steps=steps,
         eagle_topk=info.get("speculative_eagle_topk"),
         num_draft_tokens=tokens,
         draft_tp="target",

@@ -1,4 +1,4 @@
-"""Carrying the draft-TP plug-in (tuner/plugin) into SGLang's processes, and seeing it arrive."""
+"""Carrying the plug-in (tuner/plugin) into SGLang's processes, and seeing it arrive."""
 
 import os
 import re
@@ -17,6 +17,7 @@ SITECUSTOMIZE = CARRIER / "sitecustomize"
 FIRST_WITH_PLUGINS = "0.5.11"
 """Earlier releases look for no entry points; there a sitecustomize starts the plug-in."""
 _PROOF = re.compile(r"specbench: draft TP (\d+) of target TP (\d+), ranks \[[\d, ]+\]")
+_STEPS_PROOF = re.compile(r"specbench: chain lengths \[([\d, ]+)\] built, (\d+) pinned")
 
 
 def moves_draft(config: ServerConfig) -> bool:
@@ -40,8 +41,8 @@ def python_path(release: Release, inherited: str | None) -> str:
 def carried(
     config: ServerConfig, release: Release, environment: Mapping[str, str] = os.environ
 ) -> ServerConfig:
-    """`config` with the carrier on PYTHONPATH where it moves the draft."""
-    if not moves_draft(config):
+    """`config` with the carrier on PYTHONPATH where it moves the draft or switches lengths."""
+    if not moves_draft(config) and not config.warm_steps:
         return config
     inherited = None if "PYTHONPATH" in config.unset else environment.get("PYTHONPATH")
     path = python_path(release, config.env.get("PYTHONPATH", inherited))
@@ -51,16 +52,28 @@ def carried(
 
 
 def require_proof(config: ServerConfig, log: Path) -> None:
-    """Raises EngineFailure(NOT_PATCHED) unless every scheduler of this host said its line."""
-    if not moves_draft(config) or config.point is None:
+    """Raises EngineFailure(NOT_PATCHED) unless every scheduler of this host said its lines."""
+    point = config.point
+    if point is None or not (moves_draft(config) or config.warm_steps):
         return
-    wanted = (str(config.point.draft_tp), str(config.model.tp))
-    found = _PROOF.findall(log.read_text(errors="replace"))
+    text = log.read_text(errors="replace")
+    if moves_draft(config):
+        wanted = (str(point.draft_tp), str(config.model.tp))
+        _require(config, f"draft_tp {point.draft_tp}", wanted, _PROOF.findall(text))
+    if config.warm_steps:
+        steps = ", ".join(map(str, config.warm_steps))
+        built = (steps, str(max(config.warm_steps)))
+        _require(config, f"chains of {steps}", built, _STEPS_PROOF.findall(text))
+
+
+def _require(
+    config: ServerConfig, asked: str, wanted: tuple[str, ...], found: list[tuple[str, ...]]
+) -> None:
     nodes = config.flags.get("nnodes", 1)
     schedulers = config.model.tp // (nodes if isinstance(nodes, int) else 1)
-    if len(found) < schedulers or any(sizes != wanted for sizes in found):
+    if len(found) < schedulers or any(each != wanted for each in found):
         raise EngineFailure(
             Failure.NOT_PATCHED,
-            f"draft_tp {wanted[0]} was asked for and {len(found)} of {schedulers} schedulers "
+            f"{asked} was asked for and {len(found)} of {schedulers} schedulers "
             f"show it; PYTHONPATH must reach SGLang's interpreter with {CARRIER}",
         )

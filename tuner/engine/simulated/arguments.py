@@ -10,8 +10,9 @@ from typing import Any
 
 from tuner.engine.sglang.releases import Release, parse_version
 from tuner.engine.simulated.faults import FAULTS, Faults
-from tuner.engine.simulated.performance import NCCL_VARIABLES, Performance, Speculation
+from tuner.engine.simulated.performance import NCCL_VARIABLES, Performance
 from tuner.engine.simulated.presets import load_preset, preset_names
+from tuner.engine.simulated.speculation import speculation_of, warm_steps_of
 from tuner.errors import UserError
 
 PLAYS_VERSION = "0.5.17"
@@ -52,6 +53,7 @@ _TEXTS: Mapping[str, str | None] = {
     "--speculative-algorithm": None,
     "--speculative-draft-model-revision": None,
     "--speculative-attention-mode": "prefill",
+    "--speculative-adaptive-config": None,
     "--log-level": "info",
 }
 _SWITCHES = (
@@ -68,6 +70,7 @@ _SWITCHES = (
     "--incremental-streaming-output",
     "--skip-server-warmup",
     "--skip-tokenizer-init",
+    "--speculative-adaptive",
 )
 
 
@@ -83,6 +86,8 @@ class Arguments:
     startup_scale: float
     faults: Faults
     outlives_parent: bool
+    warm_steps: tuple[int, ...] = ()
+    """Chain lengths between which it can be switched; (): it stays with the launch's."""
 
     @property
     def max_running_requests(self) -> int:
@@ -169,7 +174,7 @@ def parse(argv: list[str] | None, environment: Mapping[str, str] = os.environ) -
             parser.error(f"argument --{name.replace('_', '-')}: {values[name]} is below 1")
     values["tokenizer_path"] = values["tokenizer_path"] or values["model_path"]
     values["served_model_name"] = values["served_model_name"] or values["model_path"]
-    speculation = _speculation(values, environment)
+    speculation = speculation_of(values, environment)
     length = float(environment.get("SGLANG_SIMULATE_ACC_LEN", "-1"))
     return Arguments(
         release=release,
@@ -185,6 +190,7 @@ def parse(argv: list[str] | None, environment: Mapping[str, str] = os.environ) -
         startup_scale=scale,
         faults=faults,
         outlives_parent=outlives_parent,
+        warm_steps=warm_steps_of(values, speculation, release, environment),
     )
 
 
@@ -247,38 +253,3 @@ def _value(text: str) -> Any:
         except ValueError:
             continue
     return text
-
-
-def _speculation(values: dict[str, Any], environment: Mapping[str, str]) -> Speculation | None:
-    """SGLang's rules and adjustments; writes the adjusted values back, as SGLang does."""
-    algorithm = values["speculative_algorithm"]
-    if algorithm is None:
-        return None
-    algorithm = values["speculative_algorithm"] = algorithm.upper()
-    names = ("speculative_num_steps", "speculative_eagle_topk", "speculative_num_draft_tokens")
-    steps, topk, tokens = (values[name] for name in names)
-    if algorithm == "NGRAM":
-        tokens = tokens or 12
-        values.update(zip(names, (tokens // 10, 10, tokens), strict=True))
-        return Speculation(algorithm, max(1, tokens - 1), 1, tokens, values["tp_size"])
-    if steps is None:
-        if topk is not None or tokens is not None:
-            raise ValueError(
-                "speculative_eagle_topk and num_draft_tokens need speculative_num_steps"
-            )
-        steps, topk, tokens = 3, 1, 4
-    if topk is None or tokens is None:
-        raise ValueError("speculative_num_steps needs eagle_topk and num_draft_tokens")
-    if topk == 1:
-        tokens = steps + 1
-    values.update(zip(names, (steps, topk, tokens), strict=True))
-    return Speculation(algorithm, steps, topk, tokens, _draft_tp(values["tp_size"], environment))
-
-
-def _draft_tp(tp: int, environment: Mapping[str, str]) -> int:
-    text = environment.get("SPECBENCH_DRAFT_TP", "target")
-    if text == "target":
-        return tp
-    if not text.isdecimal() or int(text) < 1 or tp % int(text):
-        raise ValueError(f"SPECBENCH_DRAFT_TP={text} does not divide the target's TP size {tp}")
-    return int(text)

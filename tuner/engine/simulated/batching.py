@@ -6,7 +6,7 @@ import random
 import signal
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from time import monotonic
 
 from tuner.engine.sglang.releases import Release
@@ -136,6 +136,17 @@ class Scheduler:
     @property
     def is_idle(self) -> bool:
         return not self._running and not self._waiting
+
+    @property
+    def speculation(self) -> Speculation | None:
+        """What is in effect now; the arguments have what the server was launched with."""
+        return self._spec
+
+    def pin(self, steps: int) -> None:
+        """Go on with another chain length; only while idle."""
+        assert self._spec is not None and self.is_idle
+        self._spec = replace(self._spec, steps=steps, draft_tokens=steps + 1)
+        self._performance = replace(self._performance, speculation=self._spec)
 
     def submit(self, request: Running) -> None:
         """Queue a request; it starts at the next cycle boundary with room."""

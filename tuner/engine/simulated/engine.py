@@ -17,6 +17,7 @@ from tuner.engine.sglang import flags
 from tuner.engine.sglang.checking import check, check_named
 from tuner.engine.sglang.releases import Release, parse_version
 from tuner.engine.sglang.spelling import spelled_config
+from tuner.engine.sglang.switching import step_switch_refusal, with_switch
 from tuner.engine.sglang.tokenise import as_text
 from tuner.engine.simulated.faults import misfit
 from tuner.engine.simulated.presets import check_override, preset_description, preset_numbers
@@ -90,9 +91,18 @@ class SimulatedEngine:
             )
         return played
 
+    def switch_refusal(self, config: ServerConfig) -> str | None:
+        """By the release that it plays."""
+        topk = (config.point.eagle_topk if config.point else None) or 1
+        words = spelled_config(config, self._release).flags
+        return step_switch_refusal(self._release, config.model, words, topk)
+
+    def _spelled(self, config: ServerConfig) -> ServerConfig:
+        return spelled_config(with_switch(config), self._release)
+
     def command(self, config: ServerConfig) -> Command:
         """The launch command, without faults, and with PORT for the port; starts nothing."""
-        return flags.shown_command(self._program, spelled_config(config, self._release))
+        return flags.shown_command(self._program, self._spelled(config))
 
     def launch(self, config: ServerConfig, log: Path, launch_id: int) -> LaunchedServer:
         """Start a server, with the faults of this launch; its `launch_s` is model time."""
@@ -103,9 +113,15 @@ class SimulatedEngine:
             for word in ("--fault", _spell_fault(fault))
         ]
         program = (*self._program, *faults)
-        spelled = spelled_config(config, self._release)
+        spelled = self._spelled(config)
         server = LaunchedServer.start(Launch(program, spelled, log, self._timeouts))
         server.launch_s = _modelled_launch(server)
+        if config.point is not None and config.point != spelled.point:
+            try:
+                server.set_steps(config.point.num_steps or 0)
+            except BaseException:
+                server.stop()
+                raise
         return server
 
     def tokenise(self, prompts: Sequence[Prompt]) -> Tokenised:

@@ -17,6 +17,8 @@ FAULTS: Mapping[str, str] = {
     "hang-loading": "stops while weights are loaded and stays",
     "oom-load": "no memory is left for the KV cache; ends by SIGKILL",
     "oom-capture": "CUDA out of memory during graph capture; ends by SIGKILL",
+    "oom-more-graphs": "CUDA out of memory where it prepares several chain lengths",
+    "refuse-steps": "refuses to switch the chain length while it runs",
     "capture-failed": "an illegal draft tree at graph capture; ends by SIGKILL",
     "slow-start": "value: real seconds added to the start",
     "port-taken": "reports its port as taken after loading, and stays without one",

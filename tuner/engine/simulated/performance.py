@@ -70,6 +70,8 @@ class StartUp:
     capture_verify_s: float
     capture_draft_s: float
     capture_extend_s: float
+    capture_more: float
+    """What each further chain length takes, as a share of the verify, draft and extend captures."""
     warmup_s: float
 
 

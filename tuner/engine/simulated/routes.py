@@ -87,8 +87,7 @@ async def generate(http: web.Request) -> web.StreamResponse:
         raise BadRequestError("sampling_params must be an object.")
     limits = Limits.read(params)
     running = [new_request(p, limits, rid if isinstance(rid, str) else None) for p in prompts]
-    speculation = state.arguments.performance.speculation
-    release = state.arguments.release
+    speculation, release = state.scheduler.speculation, state.arguments.release
     wires = [Wire(r, speculation, release, i if is_list else None) for i, r in enumerate(running)]
     fault = state.next_fault()
     if fault in ("garbage-json", "truncated-json"):
@@ -203,6 +202,15 @@ async def flush_cache(http: web.Request) -> web.Response:
     return web.Response(text=_FLUSHED, status=200 if scheduler.flush() else 400)
 
 
+async def set_internal_state(http: web.Request) -> web.Response:
+    """POST or PUT /set_internal_state: `{"server_args": {"speculative_num_steps": 3}}`."""
+    wanted = (await read_body(http)).get("server_args")
+    if not isinstance(wanted, dict):
+        raise BadRequestError("server_args must be an object.")
+    status, answer = http.app[STATE].step_switch.update(wanted)
+    return web.json_response(answer, status=status)
+
+
 async def abort_request(http: web.Request) -> web.Response:
     """POST /abort_request: `{"rid": ...}` or `{"abort_all": true}`."""
     body = await read_body(http)
@@ -246,6 +254,8 @@ def add_routes(app: web.Application) -> None:
             web.post("/flush_cache", flush_cache),
             web.post("/generate", generate),
             web.post("/abort_request", abort_request),
+            web.post("/set_internal_state", set_internal_state),
+            web.put("/set_internal_state", set_internal_state),
             web.get("/metrics", metrics),
         ]
     )

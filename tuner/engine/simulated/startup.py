@@ -98,6 +98,7 @@ class _StartUp:
     async def _capture(self) -> str:
         """Capture every graph; returns the timings as SGLang's summary shows them."""
         speculation = self._arguments.performance.speculation
+        further = len(self._arguments.warm_steps[1:])
         phases = {"decode": 0.0, "target_verify": 0.0, "draft_decode": 0.0, "draft_extend": 0.0}
         if not self._arguments.server_args["disable_cuda_graph"]:
             if speculation is None:
@@ -110,6 +111,9 @@ class _StartUp:
         for phase, seconds in phases.items():
             if seconds:
                 await self._capture_one(phase, seconds)
+        if further:
+            seconds = sum(phases.values()) * self._times.capture_more * further
+            await self._capture_one(f"{further} further chain lengths'", seconds)
         # Without graphs an illegal tree dies as well, in the first forward of the warm-up.
         self._check_tree()
         return ", ".join(f"{name}={seconds:.2f}" for name, seconds in phases.items())
@@ -118,7 +122,8 @@ class _StartUp:
         name = phase.replace("_", " ")
         log(f"Capture {name} CUDA graph begin. backend=full, avail mem=11.20 GB", 0)
         await self._take(seconds)
-        if self._faults.has("oom-capture"):
+        is_further = "further" in phase
+        if self._faults.has("oom-capture") or (is_further and self._faults.has("oom-more-graphs")):
             self._die(
                 "Exception: Capture cuda graph failed: CUDA out of memory. Tried to allocate "
                 "1.17 GiB. GPU 0 has a total capacity of 94.97 GiB of which 612.00 MiB is free.\n"

@@ -6,6 +6,7 @@ from typing import Any, Literal
 
 from tuner.engine.simulated.arguments import Arguments
 from tuner.engine.simulated.batching import Scheduler
+from tuner.engine.simulated.switching import StepSwitch
 
 ANOTHER_MODEL = "somebody-else/another-model"
 
@@ -21,6 +22,9 @@ class State:
     phase: Literal["starting", "up", "exiting"] = "starting"
     served: int = 0
     """Requests for tokens answered so far, the warm-up not included."""
+
+    def __post_init__(self) -> None:
+        self.step_switch = StepSwitch(self.arguments, self.scheduler)
 
     @property
     def server_args(self) -> Mapping[str, Any]:
@@ -48,6 +52,7 @@ class State:
         machine = self.arguments.performance.machine
         internal: dict[str, Any] = {
             **self.server_args,
+            **self.step_switch.state(),
             "last_gen_throughput": self.scheduler.last_gen_throughput,
             "memory_usage": {
                 "weight": machine.weight_gb,

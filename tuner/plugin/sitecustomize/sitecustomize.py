@@ -19,7 +19,7 @@ def _run_hidden() -> None:
 
 
 _run_hidden()
-if os.environ.get("SPECBENCH_DRAFT_TP"):
+if os.environ.get("SPECBENCH_DRAFT_TP") or os.environ.get("SPECBENCH_STEP_SWITCH"):
     import importlib
 
     importlib.import_module("specbench_sglang.entry").install()

@@ -26,6 +26,12 @@ V2, STANDALONE_V2 = f"{SPECULATIVE}.eagle_worker_v2", f"{SPECULATIVE}.standalone
 COMMON = f"{SPECULATIVE}.eagle_worker_common"
 UPDATER = "sglang.srt.managers.scheduler_components.weight_updater"
 OLD_UPDATER = "sglang.srt.managers.scheduler_update_weights_mixin"
+ADAPTIVE = f"{SPECULATIVE}.adaptive_spec_params"
+CONTROLLER = f"{SPECULATIVE}.adaptive_runtime_state"
+EXTEND_RUNNER = f"{SPECULATIVE}.eagle_draft_extend_cuda_graph_runner"
+TOKENIZER = "sglang.srt.managers.tokenizer_manager"
+TOKENIZER_CONTROL = "sglang.srt.managers.tokenizer_control_mixin"
+MESSAGES = "sglang.srt.managers.io_struct"
 V1, STANDALONE_V1 = f"{SPECULATIVE}.eagle_worker", f"{SPECULATIVE}.standalone_worker"
 
 
@@ -60,7 +66,7 @@ class Expected:
 
 
 def expectations(version: Version) -> list[Expected]:
-    """Everything that the plug-in touches in a release."""
+    """Everything that draft TP touches in a release."""
     numbers = version.numbers
     found = [
         Expected(SCHEDULER, "Scheduler.__init__", ("self", "server_args")),
@@ -124,6 +130,47 @@ def expectations(version: Version) -> list[Expected]:
     return found
 
 
+def step_expectations(version: Version) -> list[Expected]:
+    """Everything that switching chain lengths touches in a release."""
+    config, switch = ("cfg_path",), ("self", "speculative_num_steps")
+    found = [
+        Expected(ADAPTIVE, "_load_adaptive_config", config),
+        Expected(ADAPTIVE, "resolve_candidate_steps_from_config", config),
+        Expected(ADAPTIVE, "adaptive_unsupported_reason", ("server_args",)),
+        Expected(CONTROLLER, "AdaptiveController._activate", switch),
+        Expected(CONTROLLER, "AdaptiveController.activate_step_by_batch", ("self", "batch_size")),
+        Expected(
+            CONTROLLER,
+            "AdaptiveController.on_verify_complete",
+            ("self", "num_correct_drafts_per_req", "batch_size"),
+        ),
+        Expected(SCHEDULER, "Scheduler.__init__", ("self", "server_args")),
+        Expected(SCHEDULER, "Scheduler.is_fully_idle", ("self",)),
+        Expected(SCHEDULER, "Scheduler.set_internal_state", ("self", "recv_req")),
+        Expected(SCHEDULER, "Scheduler.get_internal_state", ("self", "recv_req")),
+        Expected(V2, "EAGLEWorkerV2.build_adaptive_runtime_state", switch),
+        Expected(V2, "EAGLEWorkerV2.apply_runtime_state", ("self", "state")),
+        Expected(PARALLEL_STATE, "get_tp_group", ()),
+        Expected(TOKENIZER_CONTROL, "TokenizerControlMixin.set_internal_state", ("self", "obj")),
+        Expected(TOKENIZER_CONTROL, "TokenizerControlMixin.get_internal_state", ("self",)),
+        Expected(
+            TOKENIZER,
+            "TokenizerManager._calculate_spec_decoding_metrics",
+            ("self", "meta_info", "recv_obj", "i"),
+        ),
+        Expected(MESSAGES, "SetInternalStateReqOutput"),
+    ]
+    if version.forgets_captured_width:
+        found.append(Expected(EXTEND_RUNNER, "resolve_num_tokens_per_req", None, ("phase",)))
+    return found
+
+
+def all_expectations(version: Version) -> list[Expected]:
+    """What the plug-in can do in a release, taken together."""
+    switching = step_expectations(version) if version.switches_steps else []
+    return [*expectations(version), *switching]
+
+
 def _tree(module: str) -> Expected:
     names = ("parent_list", "top_scores_index", "draft_tokens", "seq_lens", "seq_lens_sum", "topk")
     return Expected(module, "build_tree_kernel_efficient", None, names)
@@ -133,12 +180,12 @@ def check_used(version: Version) -> None:
     """The same for the modules that are only read."""
     for name in dict.fromkeys(expected.module for expected in expectations(version)):
         if name in (DP_ATTENTION, RUNTIME, LAYOUT):
-            check(version, importlib.import_module(name))
+            check(expectations(version), importlib.import_module(name))
 
 
-def check(version: Version, module: ModuleType) -> None:
+def check(wanted: list[Expected], module: ModuleType) -> None:
     """Raises NotPatched at the first name of `module` that is not as expected."""
-    for expected in expectations(version):
+    for expected in wanted:
         if expected.module == module.__name__:
             problem = expected.mismatch(_parameters(module, expected.name))
             if problem is not None:

@@ -1,4 +1,4 @@
-"""Which releases of SGLang the plug-in was written for, and how each places its draft.
+"""Which releases of SGLang the plug-in was written for, and how each does what it changes.
 
 Sources: the wheels on PyPI. What each release must look like is in contract.py.
 """
@@ -9,8 +9,10 @@ from dataclasses import dataclass
 from .problems import NotPatched
 
 PROVEN = ("0.5.17", "0.5.23")
-"""Outputs and accepted counts equal to the stock server's; docs/draft_tp.md says on what."""
+"""Outputs and accepted counts equal to the stock server's; docs/draft_tp.md and
+docs/step_switch.md say on what."""
 OLDEST, NEWEST = (0, 5, 8), (0, 5, 23)
+FIRST_WITH_STEPS = (0, 5, 13)
 
 
 @dataclass(frozen=True)
@@ -65,6 +67,16 @@ class Version:
         return self.numbers >= (0, 5, 21)
 
     @property
+    def switches_steps(self) -> bool:
+        """Adaptive speculation with one worker, any length per batch size, and 0 among them."""
+        return self.numbers >= FIRST_WITH_STEPS
+
+    @property
+    def forgets_captured_width(self) -> bool:
+        """0.5.17 captures draft-extend at the width of the launch for every chain length."""
+        return self.numbers == (0, 5, 17)
+
+    @property
     def tree_module(self) -> str:
         """The module that calls build_tree_kernel_efficient for the V2 workers."""
         return "eagle_worker_common" if self.numbers >= (0, 5, 16) else "eagle_worker_v2"
@@ -76,7 +88,7 @@ def parse(text: str) -> Version:
     numbers = (int(match[1]), int(match[2]), int(match[3])) if match else None
     if numbers is None or not OLDEST <= numbers <= NEWEST:
         raise NotPatched(
-            f"SGLang {text} is not known; draft TP was proven on {', '.join(PROVEN)} and read "
+            f"SGLang {text} is not known; the plug-in was proven on {', '.join(PROVEN)} and read "
             "against 0.5.8 to 0.5.23"
         )
     return Version(numbers)
