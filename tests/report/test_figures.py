@@ -27,6 +27,7 @@ def test_every_figure_of_a_usual_run_is_small_and_has_its_text_as_text(tmp_path:
         "tok_s_by_steps",
         "accept_length_by_steps",
         "accept_rate_by_position",
+        "cycle",
         "history",
     }
     assert all(file.stat().st_size <= 150_000 for file in run.figures.glob("*.png"))

@@ -105,7 +105,7 @@ def _rates_by_position(
     for sample in samples:
         if sample.spec is None or sample.spec.verify_ct == 0:
             continue
-        histogram = sample.spec.histogram or _histogram_from_chunks(sample)
+        histogram = histogram_of(sample)
         if histogram is None:
             return None
         counts += [0] * (len(histogram) - len(counts))
@@ -115,6 +115,13 @@ def _rates_by_position(
         return None
     last = num_steps if num_steps is not None else len(counts) - 1
     return [sum(counts[position:]) / sum(counts) for position in range(1, last + 1)]
+
+
+def histogram_of(sample: RequestSample) -> tuple[int, ...] | None:
+    """Verifies by accepted drafts, as reported or from the chunks; None where neither shows it."""
+    if sample.spec is None:
+        return None
+    return sample.spec.histogram or _histogram_from_chunks(sample)
 
 
 def _histogram_from_chunks(sample: RequestSample) -> tuple[int, ...] | None:

@@ -110,6 +110,15 @@ def speedup(
     return _bootstrap(above / below, _tables([baseline, candidate], metric), [-1.0, 1.0], seed)
 
 
+def ratio_interval(above: Sequence[float], below: Sequence[float], seed: int = 0) -> Interval:
+    """Sum of `above` over sum of `below`, one entry of each per prompt, all of them positive.
+
+    The interval is the spread between prompts: what other prompts of their kind would give.
+    """
+    table = _Table(np.array([above], float), np.array([below], float))
+    return _bootstrap(float(table.tokens.sum() / table.seconds.sum()), [table], [1.0], seed)
+
+
 @dataclass(frozen=True)
 class _Table:
     """One side: tokens and seconds of each window (row) and prompt (column)."""

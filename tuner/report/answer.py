@@ -1,6 +1,8 @@
 """The first lines of a report: what to run, how much faster it is, and how sure that is."""
 
 from tuner.measure.statistics import Interval, speedup
+from tuner.report.confirmed import confirmed_words
+from tuner.report.cycle_words import why_it_loses
 from tuner.report.findings import Findings, Measured
 from tuner.report.text import change, code, count, escaped, interval, markdown_table, ratio
 
@@ -29,7 +31,13 @@ def answer(findings: Findings) -> list[str]:
         lines = [
             f"**Run {code(best.label)}.** It is {_changes(findings, best)} than no speculation."
         ]
-    told = (_certainty(findings, best), _rivals(findings, best), _mixed_gain(findings, best))
+    told = (
+        why_it_loses(findings),
+        _certainty(findings, best),
+        confirmed_words(findings, best),
+        _rivals(findings, best),
+        _mixed_gain(findings, best),
+    )
     return [*lines, *(line for line in told if line)]
 
 
@@ -93,7 +101,7 @@ def _certainty(findings: Findings, best: Measured) -> str:
     sentence = "How sure: " + "; ".join(told) + "."
     tried, points = len(findings.ranked), len(findings.space.points)
     sentence += f" Measured: {tried} of {count(points, 'point')} of the space."
-    if tried >= MANY:
+    if tried >= MANY and findings.ledger.confirmation(best.record) is None:
         sentence += (
             " The best of many was not measured again, so its figure leans high; "
             "`specbench sweep best.yaml` tells by how much."

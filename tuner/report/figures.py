@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from tuner.report import drawing
+from tuner.report.cycle_figure import cycle_parts
 from tuner.report.drawing import BLUE, LINES, MARKERS, SERIES, VERMILLION, Drawn
 from tuner.report.findings import Findings, Measured
 from tuner.report.step_figures import accept_length_by_steps, tok_s_by_steps
@@ -24,6 +25,7 @@ def draw_figures(findings: Findings, folder: Path) -> list[Drawn]:
             tok_s_by_steps(findings, folder),
             accept_length_by_steps(findings, folder),
             acceptance_by_position(findings, folder),
+            cycle_parts(findings, folder),
             history(findings, folder),
         ]
     return [figure for figure in drawn if figure is not None]

@@ -1,0 +1,262 @@
+"""The section "Where a cycle goes" and the reason why speculation loses, as Markdown."""
+
+from tuner.measure.checks import LOW_ACCEPT_RATE
+from tuner.measure.statistics import Interval
+from tuner.report.cycles import Cycles, Taken
+from tuner.report.findings import NO_SPECULATION, Findings
+from tuner.report.text import MISSING, code, interval, markdown_table, number
+
+LARGE_SHARE = 0.10
+"""Of a cycle, from which on a quicker draft is worth a try."""
+LARGE_ONCE = 0.25
+"""Of a cycle, from which on what comes once in it is worth a look."""
+
+HEADER = [
+    "configuration",
+    "cycle, ms",
+    "once a cycle",
+    "drafted tokens",
+    "of it draft",
+    "of it verify",
+    "accept length",
+    "needed",
+]
+
+
+def why_it_loses(findings: Findings) -> str | None:
+    """Cycle against accept length of the best candidate, where it is slower than the baseline."""
+    best, cycles = findings.best, Cycles(findings)
+    if best is None or findings.winner is not findings.baseline:
+        return None
+    several = len(findings.levels) > 1
+    told = []
+    for level in cycles.levels:
+        bounds, taken = best.speedups.get(level), cycles.taken(best, level)
+        if bounds is not None and bounds.value < 1 and taken is not None:
+            told.append((f"at concurrency {level} " if several else "") + _lost(taken))
+    return f"Why: {' '.join(_capital(told))}" if told else None
+
+
+def _lost(taken: Taken) -> str:
+    even = taken.even
+    costs = (
+        f"a cycle of it takes {even.needed:.2f} times a plain decode step "
+        f"({number(even.cycle_ms, 2)} against {number(even.plain_ms, 2)} ms)"
+    )
+    if even.gain > 1:
+        return (
+            f"{costs} and brings {even.accept_length:.2f} tokens, so decoding alone is "
+            f"{100 * (even.gain - 1):.1f} % faster than without speculation: what it loses, it "
+            "loses outside decoding, in prefill and queueing."
+        )
+    words = (
+        f"{costs} and brings {even.accept_length:.2f} tokens: speculation needs an accept length "
+        f"above {even.needed:.2f} here, or a cycle below "
+        f"{number(even.accept_length * even.plain_ms, 2)} ms."
+    )
+    if even.hopeless and even.num_steps is not None:
+        words += (
+            f" Even if every draft were accepted, it would bring {even.num_steps + 1} tokens and "
+            "not win: no better draft helps, only a shorter cycle or more steps."
+        )
+    return words
+
+
+def _capital(sentences: list[str]) -> list[str]:
+    """Of the second and later ones."""
+    return [s if i == 0 else s[0].upper() + s[1:] for i, s in enumerate(sentences)]
+
+
+def cycle_section(findings: Findings) -> list[str]:
+    """Paragraphs, tables and a list of flags; [] where no cycle can be held against a plain one."""
+    cycles = Cycles(findings)
+    if not cycles.levels:
+        return []
+    parts = []
+    for level in cycles.levels:
+        if len(cycles.levels) > 1:
+            parts.append(f"### Cycles at concurrency {level}")
+        parts.append(_table(cycles, level))
+    parts += [words for words in (_split_words(cycles), _unmeasured(cycles)) if words]
+    found = list(
+        dict.fromkeys(flag for level in _ends(cycles.levels) for flag in _flags(cycles, level))
+    )
+    if placement := _placement(cycles):
+        found.append(placement)
+    if found:
+        parts.append("\n".join(f"- {flag}" for flag in found))
+    return parts
+
+
+def _ends(levels: list[int]) -> list[int]:
+    return list(dict.fromkeys([levels[0], levels[-1]]))
+
+
+def _table(cycles: Cycles, level: int) -> str:
+    shown = cycles.shown(level)
+    plain = shown[0].even.plain_ms
+    rows = [[f"**{NO_SPECULATION}**", number(plain, 2), *[MISSING] * 4, "1", MISSING]]
+    for each in shown:
+        split = each.split
+        parts = (split.once, split.drafted, split.draft, split.tokens) if split else [None] * 4
+        rows.append(
+            [
+                code(each.measured.label),
+                number(each.even.cycle_ms, 2),
+                *map(_ms, parts),
+                number(each.even.accept_length, 2),
+                number(each.even.needed, 2),
+            ]
+        )
+    return markdown_table(HEADER, rows)
+
+
+def _ms(found: Interval | None) -> str:
+    return MISSING if found is None else interval(found.value, found.low, found.high, 2)
+
+
+def _split_words(cycles: Cycles) -> str | None:
+    """The best candidate's cycle at the lowest concurrency, in words."""
+    level, best = cycles.levels[0], cycles.findings.best
+    if cycles.scattered is not None:
+        return (
+            "No split is given: the measured cycles do not follow the number of steps and tokens "
+            f"(a model of them misses by {100 * cycles.scattered:.0f} %). Something else may have "
+            "used the machine during a part of the run; measure again when it does not."
+        )
+    taken = cycles.taken(best, level) if best else None
+    if taken is None or taken.split is None or best is None or best.point is None:
+        return None
+    split, plain = taken.split, taken.even.plain_ms
+    where = f" at concurrency {level}" if len(cycles.levels) > 1 else ""
+    words = f"A plain decode step takes {number(plain, 2)} ms{where}. "
+    if split.once is None or split.drafted is None:
+        words += (
+            f"What the further {number(max(0.0, taken.even.cycle_ms - plain), 2)} ms of a cycle of "
+            f"{code(best.label)} go into is not told apart by these measurements"
+        )
+        lacking = cycles.model.missing(best.point, level, "drafted")
+        return f"{words}{f'; it takes {lacking}' if lacking else ''}."
+    more = split.once.value - plain
+    words += f"A cycle of {code(best.label)} takes {_ms(split.once)} ms whatever it drafts, "
+    words += (
+        f"{number(more, 2)} ms more than that step (a verify pass of its own kind, the draft's "
+        "extend, the host)"
+        if more > 0
+        else "no more than that step"
+    )
+    words += f"; its drafted tokens add {_ms(split.drafted)} ms, draft and verify together"
+    if split.draft is not None and split.tokens is not None:
+        words += f": {_ms(split.draft)} ms draft steps, {_ms(split.tokens)} ms verify"
+    elif lacking := cycles.model.missing(best.point, level, "draft"):
+        words += f". To tell the draft from the verify of what it drafted takes {lacking}"
+    error = cycles.model.error
+    if error is None:
+        return f"{words}. There are too few cycles for intervals."
+    return f"{words}. The model behind this misses a measured cycle by {100 * error:.1f} %."
+
+
+def _unmeasured(cycles: Cycles) -> str | None:
+    level = cycles.levels[0]
+    told = [
+        f"{code(each.point.label())} {number(each.decode_tok_s.value)} tok/s "
+        + (
+            ""
+            if each.decode_tok_s.low is None or each.decode_tok_s.high is None
+            else f"({number(each.decode_tok_s.low)} to {number(each.decode_tok_s.high)}) "
+        )
+        + f"at an accept length of {each.accept_length.value:.2f}"
+        for each in cycles.unmeasured(level)
+    ]
+    if not told:
+        return None
+    where = f" at concurrency {level}" if len(cycles.levels) > 1 else ""
+    return f"Not measured, but predicted{where}, decoding alone: {'; '.join(told)}."
+
+
+def _flags(cycles: Cycles, level: int) -> list[str]:
+    best = cycles.findings.best
+    taken = cycles.taken(best, level) if best else None
+    if taken is None:
+        return []
+    where = f" at concurrency {level}" if len(cycles.levels) > 1 else ""
+    found = (_once(taken), _draft_share(cycles, taken), _last_step(cycles, taken))
+    flags = [f"{words[0]}{where}{words[1]}" for words in found if words]
+    first = taken.measured.metric(level, "accept_rate_first")
+    if first is not None and first < LOW_ACCEPT_RATE:
+        flags.append(
+            f"acceptance is {100 * first:.0f} % at position 1{where}: check the hidden-state "
+            "wiring of the draft before anything is tuned around it"
+        )
+    return flags
+
+
+Flag = tuple[str, str]
+"""What is so, and what to try; the concurrency stands between."""
+
+
+def _once(taken: Taken) -> Flag | None:
+    if taken.split is None or taken.split.once is None:
+        return None
+    more, whole = taken.split.once.value - taken.even.plain_ms, taken.split.cycle.value
+    if more < LARGE_ONCE * whole:
+        return None
+    return (
+        f"{number(more, 2)} of the {number(whole, 2)} ms of a cycle come once in it, beyond a "
+        "plain step, whatever is drafted",
+        ": neither fewer steps nor another placement takes them away; look at what a verify pass "
+        "does otherwise (communication settings, attention back-end, CUDA graphs, overlap)",
+    )
+
+
+def _draft_share(cycles: Cycles, taken: Taken) -> Flag | None:
+    """Only while no other placement was asked for."""
+    sweep, point, split = cycles.findings.sweep, taken.measured.point, taken.split
+    if split is None or split.draft is None or point is None or split.draft.value <= 0:
+        return None
+    share = split.draft.value / split.cycle.value
+    tried = {each.point.draft_tp for each in cycles.findings.ranked if each.point}
+    if share < LARGE_SHARE or sweep.model.tp < 2 or tried != {"target"}:
+        return None
+    draft, whole = number(split.draft.value, 2), number(split.cycle.value, 2)
+    return (
+        f"drafting is {100 * share:.0f} % of the cycle ({draft} of {whole} ms)",
+        ": try draft_tp 1",
+    )
+
+
+def _placement(cycles: Cycles) -> str | None:
+    """What the draft's placement changes; in the model it does so at every concurrency."""
+    found = cycles.placement(cycles.levels[0])
+    if found is None:
+        return None
+    best, other, longer = found
+    words = f"a cycle of {code(other.label)} against one of {code(best.label)}: {longer.value:+.2f}"
+    if longer.low is None or longer.high is None:
+        return f"{words} ms, by the model; too few cycles for an interval"
+    told = "" if longer.low > 0 or longer.high < 0 else ": not told apart"
+    return f"{words} ({longer.low:+.2f} to {longer.high:+.2f}) ms, by the model{told}"
+
+
+def _last_step(cycles: Cycles, taken: Taken) -> Flag | None:
+    """Whether the last drafted token pays for itself; advice only where nobody measured it."""
+    point, split, even = taken.measured.point, taken.split, taken.even
+    rates = taken.measured.metrics(taken.level).get("accept_rate_by_position")
+    if point is None or split is None or split.per_step is None or not rates:
+        return None
+    if split.per_step.value <= 0:  # nothing measurable, so nothing to advise
+        return None
+    if point.eagle_topk != 1 or not point.num_steps or len(rates) < point.num_steps:
+        return None
+    steps, costs, brings = point.num_steps, split.per_step.value, rates[point.num_steps - 1]
+    before = rates[steps - 2] if steps > 1 else 1.0
+    next_brings = brings * brings / before if before else 0.0  # accepted as often as the last one
+    pays = costs * even.accept_length / even.cycle_ms
+    measured = {e.point.num_steps for e in cycles.block if e.point and e.point.eagle_topk == 1}
+    advice = ""
+    if brings < pays and steps > 1 and steps - 1 not in measured:
+        advice = ": fewer steps"
+    elif next_brings > pays and steps + 1 not in measured:
+        advice = ": more steps may pay"
+    words = f"each further drafted token costs {_ms(split.per_step)} ms, and the last of {steps} "
+    return f"{words}brings {brings:.2f} tokens ({pays:.2f} would pay for it)", advice

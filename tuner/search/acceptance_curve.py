@@ -1,0 +1,169 @@
+"""The accept length of every chain up to the longest one measured, from what that one accepted.
+
+A chain of k drafts (topk 1) is the beginning of a longer one, so a verify of the longer chain that
+accepted a drafts would have accepted min(a, k). That much is exact, verify by verify. What is not:
+the verifies of the shorter chain begin at other places of the text (after at most k + 1 tokens),
+and how much is accepted differs from place to place. docs/cycle_model.md has the measured error.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import accumulate, pairwise
+from operator import mul
+
+from tuner.measure.metrics import histogram_of
+from tuner.measure.samples import Window
+from tuner.measure.statistics import Interval, ratio_interval
+
+
+@dataclass(frozen=True)
+class Chain:
+    """What a chain of `steps` drafts accepted: for each prompt, verifies by accepted drafts."""
+
+    steps: int
+    histograms: Mapping[str, Sequence[float]]
+
+    def at_risk(self, position: int, prompt: str | None = None) -> tuple[float, float]:
+        """Verifies that came to a position (from 1), and those that accepted it.
+
+        Of all prompts for None. (0, 0) beyond the chain: there nothing was drafted.
+        """
+        if position > self.steps:
+            return 0.0, 0.0
+        chosen = self.histograms.values() if prompt is None else [self.histograms.get(prompt, ())]
+        came = sum(sum(histogram[position - 1 :]) for histogram in chosen)
+        return came, sum(sum(histogram[position:]) for histogram in chosen)
+
+
+def chain_of(windows: Sequence[Window], steps: int) -> Chain | None:
+    """A measured chain; None where a request does not show its verifies one by one."""
+    found: dict[str, list[float]] = {}
+    for window in windows:
+        for sample in window.samples:
+            if sample.spec is None or sample.spec.verify_ct == 0:
+                continue
+            histogram = histogram_of(sample)
+            if histogram is None or any(histogram[steps + 1 :]):
+                return None
+            counts = found.setdefault(sample.prompt_id, [0.0] * (steps + 1))
+            for accepted, times in enumerate(histogram[: steps + 1]):
+                counts[accepted] += times
+    return Chain(steps, found) if found else None
+
+
+def chain_of_rates(rates: Sequence[float]) -> Chain | None:
+    """A chain from `accept_rate_by_position` alone; it has no interval, prompts are not told apart.
+
+    Its weight is that of one verify: of no use beside chains that have their counts.
+    """
+    if not rates:
+        return None
+    survival = [1.0, *rates, 0.0]
+    counts = [before - after for before, after in pairwise(survival)]
+    if not all(0 <= count <= 1 for count in counts):  # NaN is neither
+        return None
+    return Chain(len(rates), {"": counts})
+
+
+@dataclass(frozen=True)
+class AcceptanceCurve:
+    """Several chains of one draft model, pooled.
+
+    Each chain tells of the positions that it has. At each of them, the chance of acceptance given
+    that all before it were accepted is pooled by counts (Kaplan and Meier's estimate: a chain is
+    censored at its end). Prompts are kept apart until the end, because a shorter chain verifies
+    the hard ones relatively less often: AL(k) = tokens / sum of tokens_i / AL_i(k).
+    """
+
+    chains: tuple[Chain, ...]
+
+    @property
+    def longest(self) -> int:
+        """Steps of the longest chain; 0 without any."""
+        return max((chain.steps for chain in self.chains), default=0)
+
+    @cached_property
+    def conditional(self) -> tuple[float, ...]:
+        """Chance of each position, given those before it, over all prompts."""
+        return tuple(self._chance(position, None) or 0.0 for position in self._positions)
+
+    @property
+    def reached(self) -> tuple[float, ...]:
+        """P(accepted >= j) for j = 1, 2, ... `longest`."""
+        return _survival(self.conditional)
+
+    def accept_length(self, steps: int) -> Interval | None:
+        """Tokens per verify of a chain, bonus included; None beyond the longest one measured.
+
+        The interval is the spread between prompts; with one prompt there is none.
+        """
+        return self._lengths.get(steps)
+
+    def optimistic_tree(self, steps: int, topk: int) -> float | None:
+        """More than a tree of this depth can be expected to bring.
+
+        As if every one of the topk candidates behind an accepted token were as good as the first
+        and independent of it, and the tree had room for all. None beyond the longest chain.
+        """
+        if not 1 <= steps <= self.longest:
+            return None
+        chances = [1.0 - math.pow(1.0 - chance, topk) for chance in self.conditional[:steps]]
+        return 1 + sum(_survival(chances))
+
+    def pessimistic_tree(self, steps: int, draft_tokens: int) -> float | None:
+        """As if all candidates but the first brought nothing, in `draft_tokens` places."""
+        found = self.accept_length(min(steps, draft_tokens - 1))
+        return None if found is None else found.value
+
+    @cached_property
+    def _lengths(self) -> Mapping[int, Interval]:
+        return {steps: self._length(steps) for steps in self._positions} if self._tokens else {}
+
+    def _length(self, steps: int) -> Interval:
+        tokens, verifies = [], []
+        for prompt, emitted in self._tokens.items():
+            tokens.append(emitted)
+            verifies.append(emitted / (1 + sum(self._by_prompt[prompt][:steps])))
+        found = ratio_interval(tokens, verifies)
+        if found.low is None or found.high is None:
+            return found
+        return Interval(found.value, max(1.0, found.low), min(steps + 1.0, found.high))
+
+    @property
+    def _positions(self) -> range:
+        return range(1, self.longest + 1)
+
+    @cached_property
+    def _tokens(self) -> Mapping[str, float]:
+        """Tokens that the verifies of each prompt brought."""
+        found: dict[str, float] = {}
+        for chain in self.chains:
+            for prompt, histogram in chain.histograms.items():
+                brought = sum((accepted + 1) * n for accepted, n in enumerate(histogram))
+                found[prompt] = found.get(prompt, 0.0) + brought
+        return {prompt: tokens for prompt, tokens in found.items() if tokens > 0}
+
+    @cached_property
+    def _by_prompt(self) -> Mapping[str, Sequence[float]]:
+        """P(accepted >= j) of each prompt; a position that it never came to is as elsewhere."""
+        found = {}
+        for prompt in self._tokens:
+            chances = [self._chance(position, prompt) for position in self._positions]
+            whole = [
+                elsewhere if own is None else own
+                for own, elsewhere in zip(chances, self.conditional, strict=True)
+            ]
+            found[prompt] = _survival(whole)
+        return found
+
+    def _chance(self, position: int, prompt: str | None) -> float | None:
+        told = [chain.at_risk(position, prompt) for chain in self.chains]
+        came, accepted = sum(each[0] for each in told), sum(each[1] for each in told)
+        return accepted / came if came > 0 else None
+
+
+def _survival(chances: Sequence[float]) -> tuple[float, ...]:
+    """P(accepted >= j) for j = 1, 2, ... from the chance of each position."""
+    return tuple(accumulate(chances, mul))
