@@ -18,9 +18,14 @@ FLOORS = (
     "engine",
     "search",
     "ledger",
+    "block",
     "plan",
+    "attempt",
     "trial",
+    "shared",
     "result",
+    "studied",
+    "candidates",
     "campaign",
     "doctor",
     "report",
@@ -33,7 +38,7 @@ OWNERS = {
     "click": {"cli"},
     "jinja2": {"report"},
     "matplotlib": {"report"},
-    "numpy": {"measure", "engine", "report"},  # arrays come with measure's and pandas' figures
+    "numpy": {"measure", "engine", "search", "report"},  # arrays; search: the cycle model
     "optuna": {"search"},
     "optuna_dashboard": {"search"},
     "pandas": {"report"},
@@ -43,7 +48,7 @@ OWNERS = {
     "pynvml": {"ledger", "engine"},  # machine facts; waiting for GPU memory
     "requests": {"engine"},
     "rich": {"cli"},
-    "scipy": {"measure"},
+    "scipy": {"measure", "search"},  # statistics; non-negative least squares
     "sqlalchemy": {"search"},
     "yaml": {"sweep", "engine"},  # the door; the simulated engine's presets
 }

@@ -11,6 +11,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tuner.block import Block, Blocks, launches_of
 from tuner.engine.base import Command, server_config
 from tuner.engine.make import make_engine
 from tuner.errors import UserError
@@ -33,14 +34,17 @@ class Estimate:
     """How long a sweep takes, and what that rests on."""
 
     launches: int
+    trials: int
+    """Points to measure, the baseline among them, a confirmed winner twice."""
     launch_s: float
     measure_s: float
+    """Of one point."""
     basis: str
 
     @property
     def hours(self) -> float:
         """Launches and measurements together."""
-        return self.launches * (self.launch_s + self.measure_s) / 3600
+        return (self.launches * self.launch_s + self.trials * self.measure_s) / 3600
 
 
 @dataclass(frozen=True)
@@ -51,6 +55,9 @@ class Plan:
     baseline: Command
     commands: tuple[tuple[Point, Command], ...]
     """In the space's order; the sampler chooses another one."""
+    shared: tuple[tuple[Block, Command], ...]
+    """What one launch measures together, with that launch; the points' own commands are theirs in
+    production."""
     estimate: Estimate
     notes: tuple[str, ...] = ()
     """What the engine says about the sweep: the release, what it pins, what stays different."""
@@ -69,6 +76,13 @@ class Plan:
             "basis": self.estimate.basis,
             "notes": list(self.notes),
             "baseline": self.baseline.to_json(),
+            "shared_launches": [
+                {
+                    "points": [point.to_json() for point in block.points],
+                    **command.to_json(),
+                }
+                for block, command in self.shared[:limit]
+            ],
             "commands": [
                 {"point": point.to_json(), **command.to_json()}
                 for point, command in self.commands[:limit]
@@ -87,25 +101,28 @@ def make_plan(
     engine = make_engine(loaded.sweep, release)
     checked = engine.check(loaded)
     loaded = checked.loaded
-    sweep = loaded.sweep
+    sweep, blocks = loaded.sweep, Blocks.of(engine, loaded)
     return Plan(
-        notes=checked.notes,
+        notes=(*checked.notes, *blocks.notes()),
         loaded=loaded,
         baseline=engine.command(server_config(sweep, None)),
         commands=tuple(
             (point, engine.command(server_config(sweep, point))) for point in loaded.space.points
         ),
-        estimate=_estimate(loaded, earlier),
+        shared=tuple((block, engine.command(block.config(sweep))) for block in blocks.of_sweep),
+        estimate=_estimate(loaded, blocks, earlier),
     )
 
 
-def _estimate(loaded: LoadedSweep, earlier: Sequence[TrialRecord]) -> Estimate:
+def _estimate(loaded: LoadedSweep, blocks: Blocks, earlier: Sequence[TrialRecord]) -> Estimate:
     sweep = loaded.sweep
-    launches = 0
+    launches, trials = 0, 1
     if sweep.engine.kind != "endpoint":
         points = len(loaded.space.points)
         wanted = points if sweep.search.sampler == "grid" else min(points, sweep.search.trials)
-        launches = 1 + wanted
+        confirmed = bool(blocks.of_sweep)
+        launches = 1 + launches_of(blocks, points, wanted) + confirmed
+        trials = 1 + wanted + confirmed
     launch_s, launch_basis = _launch_time(sweep, earlier)
     speed, speed_basis = _stream_speed(sweep, earlier)
     workload, measure = sweep.workload, sweep.measure
@@ -115,6 +132,7 @@ def _estimate(loaded: LoadedSweep, earlier: Sequence[TrialRecord]) -> Estimate:
     )
     return Estimate(
         launches=launches,
+        trials=trials,
         launch_s=launch_s,
         measure_s=rounds * workload.output_tokens / speed,
         basis=f"{launch_s:.0f} s a launch, {launch_basis}; "
@@ -123,7 +141,9 @@ def _estimate(loaded: LoadedSweep, earlier: Sequence[TrialRecord]) -> Estimate:
 
 
 def _launch_time(sweep: Sweep, earlier: Sequence[TrialRecord]) -> tuple[float, str]:
-    known = [record.launch_s for record in earlier if record.launch_s is not None]
+    known = [
+        record.launch_s for record in earlier if record.launch_s is not None and record.proposed
+    ]
     if sweep.engine.kind == "endpoint":
         return 0.0, "the server runs already"
     if sweep.engine.kind == "simulated":

@@ -1,6 +1,6 @@
 """What a run has found: read from its folder, for the screen, `--json` and reports."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,6 +29,8 @@ class Result:
     speedup: Mapping[int, Interval]
     """Of `best` by concurrency; exactly 1 where the baseline is the best; {} where nothing was
     compared: no baseline, no candidate with numbers, an endpoint."""
+    confirmed: TrialRecord | None
+    """`best` measured again on a server of its own, where that was done: it was on a shared one."""
     launches: int
     trials: int
     """Candidates recorded."""
@@ -38,17 +40,16 @@ class Result:
     """The outcome in one sentence."""
 
     def to_json(self) -> dict[str, Any]:
-        """The object that `sweep --json` prints."""
+        """The object that `sweep --json` prints; `confirmed` is there where that was done."""
+        again = {} if self.confirmed is None else {"confirmed": _shown(speedups_of(self.confirmed))}
         return {
             "run": str(self.run),
             "baseline": None if self.baseline is None else self.baseline.metrics,
             "best": None if self.best is None else self.best.point,
-            "speedup": {
-                str(level): {"value": each.value, "low": each.low, "high": each.high}
-                for level, each in self.speedup.items()
-            },
+            "speedup": _shown(self.speedup),
             "launches": self.launches,
             "trials": self.trials,
+            **again,
         }
 
 
@@ -83,6 +84,7 @@ def summarise_run(run: Run) -> Result:
     exit_code, verdict = _outcome(ledger, sweep, best, value)
     baseline = ledger.baseline
     attached = sweep.engine.kind == "endpoint"
+    again = None if best is None else ledger.confirmation(best)
     compared = fastest is not None and baseline is not None and not attached
     return Result(
         run=run.path,
@@ -90,7 +92,8 @@ def summarise_run(run: Run) -> Result:
         fastest=fastest,
         fastest_value=value,
         best=best,
-        speedup=dict(_speedups(best or baseline)) if compared else {},
+        speedup=speedups_of(best or baseline) if compared else {},
+        confirmed=again if again is not None and again.outcome == "ok" else None,
         launches=0 if attached else ledger.next_launch,
         trials=len(ledger.candidates),
         exit_code=exit_code,
@@ -131,11 +134,21 @@ def _within(time_budget: float | None) -> str:
     return f", the time budget of {time_budget:g} s was spent before the first one"
 
 
-def _speedups(record: TrialRecord | None) -> Iterator[tuple[int, Interval]]:
+def speedups_of(record: TrialRecord | None) -> dict[int, Interval]:
+    """A record's ratios to the baseline by concurrency; 1 of the baseline itself."""
+    found: dict[int, Interval] = {}
     if record is None:
-        return
+        return found
     for level, figures in record.metrics.items():
         if record.role == "baseline":
-            yield int(level), Interval(1.0, 1.0, 1.0)
+            found[int(level)] = Interval(1.0, 1.0, 1.0)
         elif (value := figures.get("speedup")) is not None:
-            yield int(level), Interval(value, figures["speedup_low"], figures["speedup_high"])
+            found[int(level)] = Interval(value, figures["speedup_low"], figures["speedup_high"])
+    return found
+
+
+def _shown(ratios: Mapping[int, Interval]) -> dict[str, dict[str, float | None]]:
+    return {
+        str(level): {"value": each.value, "low": each.low, "high": each.high}
+        for level, each in ratios.items()
+    }

@@ -1,54 +1,27 @@
-"""One trial: launch, warm up, measure, stop, record. Engine, measure and ledger meet only here."""
+"""One trial: a point measured with a launch of its own, and what is recorded of it."""
 
-import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Literal
+from typing import Any
 
+from tuner.attempt import ATTEMPTS, Attempt, Phase, Rig, Taken, Windows
 from tuner.engine import gpu
-from tuner.engine.base import Engine, Server, server_config
+from tuner.engine.base import Engine, server_config
 from tuner.engine.endpoint import EndpointEngine
 from tuner.engine.process import child_environment
-from tuner.errors import EngineFailure, Failure
+from tuner.errors import EngineFailure
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import SIMULATED, Role, TrialRecord
 from tuner.ledger.run import Run
 from tuner.measure.checks import Context, doubts
-from tuner.measure.client import Load, run_window
-from tuner.measure.failures import beside_others, first_cause, judge, outcome_of
+from tuner.measure.failures import beside_others, first_cause, outcome_of
 from tuner.measure.metrics import summarise
-from tuner.measure.samples import Request, Window
 from tuner.measure.samples_file import write_samples
 from tuner.measure.statistics import speedup
 from tuner.sweep.door import LoadedSweep
-from tuner.sweep.model import Sweep
 from tuner.sweep.point import Point
 from tuner.sweep.workload import pick
-
-ATTEMPTS = 2
-"""Launches of a trial whose failure is worth a retry."""
-
-DEATH_WAIT_S = 2.0
-
-Windows = Mapping[int, Sequence[Window]]
-"""Measured windows by concurrency."""
-
-
-@dataclass(frozen=True)
-class Phase:
-    """What a trial is doing, for the progress line."""
-
-    trial: int
-    role: Role
-    point: Point | None
-    doing: Literal["launching", "warming", "measuring", "stopping"]
-    concurrency: int | None = None
-    window: int | None = None
-    """The window that runs, from 1."""
-    windows: int | None = None
-    again: EngineFailure | None = None
-    """Why the launch before failed, where this is the second one."""
 
 
 @dataclass(frozen=True)
@@ -60,39 +33,33 @@ class Measured:
     failure: EngineFailure | None
 
 
-@dataclass
-class _Attempt:
-    """What one launch has brought so far; it stays when the launch fails."""
+@dataclass(frozen=True)
+class Entry:
+    """What a ledger line is made of, beside what the run knows."""
 
-    launch_id: int
-    info: Mapping[str, Any] | None = None
-    """What the server says of itself, once it has started."""
-    engine_version: str | None = None
-    launch_s: float | None = None
-    load_began: float | None = None
-    load_ended: float | None = None
-    windows: dict[int, list[Window]] = field(default_factory=dict)
-    failure: EngineFailure | None = None
-    stop_failure: EngineFailure | None = None
+    phase: Phase
+    """The trial's number, role and point."""
+    started: str
+    attempt: Attempt
+    """The launch that it ends with."""
+    failure: EngineFailure | None
+    baseline: Windows | None
+    """Gives each level its speed-up, where there is one."""
+    retried: tuple[EngineFailure, ...] = ()
+    """Launches before that failed."""
+    crowded: tuple[str, ...] = ()
+    """What others held of the GPUs before the launch."""
+    proposed: bool = True
+    switch_failure: str | None = None
 
     @property
-    def measured_s(self) -> float | None:
-        if self.load_began is None or self.load_ended is None:
-            return None
-        return round(self.load_ended - self.load_began, 3)
+    def taken(self) -> Taken:
+        """What was measured of the point."""
+        return self.attempt.taken.get(self.phase.point, Taken())
 
 
-@dataclass(frozen=True)
-class Bench:
-    """Everything that is the same for each trial of a run."""
-
-    engine: Engine
-    sweep: Sweep
-    run: Run
-    requests: Mapping[int, tuple[Request, ...]]
-    """The requests of one window, by concurrency; the same for every window and point."""
-    tokenise_doubt: str | None
-    report: Callable[[Phase], None]
+class Bench(Rig):
+    """Measures points and books them in the run's ledger."""
 
     @classmethod
     def prepare(
@@ -106,22 +73,29 @@ class Bench:
         requests = {level: tokenised.requests[:count] for level, count in counts.items()}
         return cls(engine, loaded.sweep, run, requests, tokenised.doubt, report)
 
-    def measure(self, role: Role, point: Point | None, baseline: Windows | None) -> Measured:
+    def measure(
+        self,
+        role: Role,
+        point: Point | None,
+        baseline: Windows | None,
+        switch_failure: str | None = None,
+    ) -> Measured:
         """Measure a point (None: no speculation) and add it to the ledger.
 
         An endpoint has its own point, whatever is asked for; it is recorded as what it is.
-        `baseline`, where there is one, gives each level its speed-up. A failure is recorded and
+        `baseline`, where there is one, gives each level its speed-up; `switch_failure` says why
+        the point is not measured in a shared launch, where one failed. A failure is recorded and
         returned, not raised. KeyboardInterrupt passes through: nothing runs, nothing is recorded.
         """
         ledger = self.run.ledger()
         trial, launch_id = ledger.next_trial, self.run.free_launch(ledger.next_launch)
-        started = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+        started = now()
         retried: list[EngineFailure] = []
-        crowded = self._crowded(point)
+        crowded = self.crowded(point)
         while True:
             again = retried[-1] if retried else None
             phase = Phase(trial, role, point, "launching", again=again)
-            attempt = self._attempt(phase, launch_id)
+            attempt = self.attempt(phase, launch_id)
             failure = attempt.failure
             if failure is None or not failure.label.is_worth_a_retry:
                 break
@@ -133,21 +107,39 @@ class Bench:
             if failure is not None and retried:
                 failure = first_cause(retried[0], failure)
             if attempt.info is not None:
-                point = self.engine.point_of(attempt.info)
-                role = "baseline" if point is None else "candidate"
+                own = self.engine.point_of(attempt.info)
+                role = "baseline" if own is None else "candidate"
+                if point in attempt.taken:
+                    attempt.taken[own] = attempt.taken.pop(point)
+                phase = Phase(trial, role, own, "stopping")
         failure = beside_others(failure, crowded)
+        entry = Entry(phase, started, attempt, failure, baseline, tuple(retried), crowded,
+                      switch_failure=switch_failure)  # fmt: skip
+        record = self.book(entry)
+        self.run.append(record)
+        return Measured(record, entry.taken.windows, failure)
+
+    def book(self, entry: Entry) -> TrialRecord:
+        """The ledger line of a trial; its samples are on the disk when this returns."""
+        phase, attempt, failure = entry.phase, entry.attempt, entry.failure
         samples = None
-        if attempt.windows:
-            samples = self.run.samples_file(trial)
-            write_samples(samples, attempt.windows)
-        metrics, checks = self._figures(point, attempt, baseline)
-        checks += [_note("retried", "note", f"a launch failed before: {each}") for each in retried]
-        checks += _version_doubt(ledger, attempt)
-        checks += [_note("GPU memory", "doubt", f"{each}, before the launch") for each in crowded]
-        record = TrialRecord(
-            trial=trial,
-            role=role,
-            point=None if point is None else point.to_json(),
+        if entry.taken.windows:
+            samples = self.run.samples_file(phase.trial)
+            write_samples(samples, entry.taken.windows)
+        metrics, checks = self._figures(entry)
+        if attempt.stop_failure is not None:
+            checks.append(_note("stop", "doubt", str(attempt.stop_failure)))
+        checks += _retries(entry.retried)
+        checks += _version_doubt(self.run.ledger(), attempt)
+        checks += [_note("GPU memory", "doubt", f"{e}, before the launch") for e in entry.crowded]
+        if entry.switch_failure is not None:
+            message = f"a launch for several chain lengths failed: {entry.switch_failure}"
+            checks.append(_note("step switch", "note", message))
+        seconds = entry.taken.seconds
+        return TrialRecord(
+            trial=phase.trial,
+            role=phase.role,
+            point=None if phase.point is None else phase.point.to_json(),
             outcome=outcome_of(failure),
             failure=None if failure is None else failure.label.value,
             message=None if failure is None else failure.message,
@@ -155,95 +147,37 @@ class Bench:
             engine_version=attempt.engine_version,
             launch_id=attempt.launch_id,
             launch_s=attempt.launch_s,
-            command=self._command(point),
-            started=started,
-            measured_s=attempt.measured_s,
+            command=self._command(phase.point),
+            started=entry.started,
+            measured_s=None if seconds is None else round(seconds, 3),
             metrics=metrics,
             checks=checks,
             samples=None if samples is None else self.run.relative(samples),
+            warm_steps=list(attempt.warm_steps),
+            proposed=entry.proposed,
+            switch_failure=entry.switch_failure,
         )
-        self.run.append(record)
-        return Measured(record, attempt.windows, failure)
 
-    def _crowded(self, point: Point | None) -> list[str]:
-        """What others hold of the GPUs that this launch will see."""
+    def crowded(self, point: Point | None) -> tuple[str, ...]:
+        """What others hold of the GPUs that a launch of the point will see."""
         if self.engine.name != "sglang":
-            return []
+            return ()
         config = server_config(self.sweep, point)
-        return gpu.crowded(child_environment(config.env, config.unset, mark=""))
+        return tuple(gpu.crowded(child_environment(config.env, config.unset, mark="")))
 
     def _command(self, point: Point | None) -> dict[str, Any] | None:
+        """The point's own launch, also where it was measured in a shared one."""
         command = self.engine.command(server_config(self.sweep, point))
         return command.to_json() if command.argv else None
 
-    def _attempt(self, phase: Phase, launch_id: int) -> _Attempt:
-        attempt = _Attempt(launch_id)
-        self.report(phase)
-        config = server_config(self.sweep, phase.point)
-        try:
-            server = self.engine.launch(config, self.run.log_file(launch_id), launch_id)
-        except EngineFailure as failure:
-            attempt.failure = failure
-            return attempt
-        attempt.info = server.info
-        attempt.engine_version, attempt.launch_s = server.engine_version, server.launch_s
-        try:
-            self._load(server, phase, attempt)
-        except EngineFailure as failure:
-            attempt.failure = failure
-        finally:
-            self.report(replace(phase, doing="stopping"))
-            try:
-                server.stop()
-            except EngineFailure as failure:
-                attempt.stop_failure = failure
-        return attempt
-
-    def _load(self, server: Server, phase: Phase, attempt: _Attempt) -> None:
-        """Every level's warm-up and windows. Raises EngineFailure."""
-        attempt.load_began = time.monotonic()
-        repeats = self.sweep.measure.repeats
-        for level, requests in self.requests.items():
-            phase = replace(phase, concurrency=level, window=None, windows=None)
-            warm_up = _first(requests, self.sweep.measure.warmup_requests)
-            if warm_up:
-                self.report(replace(phase, doing="warming"))
-                self._window(server, warm_up, level)
-            for number in range(1, repeats + 1):
-                self.report(replace(phase, doing="measuring", window=number, windows=repeats))
-                server.flush_cache()
-                window = self._window(server, requests, level)
-                attempt.windows.setdefault(level, []).append(window)
-                attempt.load_ended = time.monotonic()
-
-    def _window(self, server: Server, requests: Sequence[Request], level: int) -> Window:
-        workload = self.sweep.workload
-        load = Load(
-            concurrency=level,
-            output_tokens=workload.output_tokens,
-            temperature=workload.temperature,
-            ignore_eos=workload.ignore_eos,
-            request_timeout_s=self.sweep.timeouts.request,
-        )
-        window = run_window(server.url, requests, load)
-        server.check_alive()
-        try:
-            judge(window, len(requests))
-        except EngineFailure as failure:
-            if failure.label is Failure.CLIENT:
-                _tell_death(server)
-            raise
-        return window
-
-    def _figures(
-        self, point: Point | None, attempt: _Attempt, baseline: Windows | None
-    ) -> tuple[dict[str, dict[str, Any]], list[dict[str, str]]]:
+    def _figures(self, entry: Entry) -> tuple[dict[str, dict[str, Any]], list[dict[str, str]]]:
         """Metrics by concurrency and doubts about them; none of a failed trial."""
         metrics: dict[str, dict[str, Any]] = {}
         checks: list[dict[str, str]] = []
+        point, baseline = entry.phase.point, entry.baseline
         steps, topk = (point.num_steps, point.eagle_topk) if point else (None, None)
         context = Context(steps, topk, self.tokenise_doubt)
-        for level, windows in attempt.windows.items() if attempt.failure is None else ():
+        for level, windows in entry.taken.windows.items() if entry.failure is None else ():
             figures = summarise(windows, steps, topk)
             if baseline is not None:
                 metric = self.sweep.search.objective.metric
@@ -258,35 +192,25 @@ class Bench:
                 note = _note(doubt.check, doubt.level, doubt.message)
                 if note not in checks:
                     checks.append(note)
-        if attempt.stop_failure is not None:
-            checks.append(_note("stop", "doubt", str(attempt.stop_failure)))
         return metrics, checks
 
 
-def _version_doubt(ledger: Ledger, attempt: _Attempt) -> list[dict[str, str]]:
+def now() -> str:
+    """UTC as ledgers write it."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _retries(failures: Iterable[EngineFailure]) -> list[dict[str, str]]:
+    return [_note("retried", "note", f"a launch failed before: {each}") for each in failures]
+
+
+def _version_doubt(ledger: Ledger, attempt: Attempt) -> list[dict[str, str]]:
     """Another release than the baseline's, as after an upgrade before a resume."""
-    first, now = ledger.baseline, attempt.engine_version
-    if first is None or now is None or first.engine_version == now:
+    first, later = ledger.baseline, attempt.engine_version
+    if first is None or later is None or first.engine_version == later:
         return []
-    message = f"measured with {now}, the baseline with {first.engine_version}: begin a new run"
+    message = f"measured with {later}, the baseline with {first.engine_version}: begin a new run"
     return [_note("engine version", "doubt", message)]
-
-
-def _tell_death(server: Server) -> None:
-    """Raises the cause of death of a server that is about to be seen dead.
-
-    Its sockets break a moment before its exit status can be read; what the clients saw of that is
-    not the cause.
-    """
-    deadline = time.monotonic() + DEATH_WAIT_S
-    while time.monotonic() < deadline:
-        server.check_alive()
-        time.sleep(0.05)
-
-
-def _first(requests: Sequence[Request], count: int) -> tuple[Request, ...]:
-    """`count` requests, round and round where there are fewer."""
-    return tuple(requests[index % len(requests)] for index in range(count))
 
 
 def _note(check: str, level: str, message: str) -> dict[str, str]:

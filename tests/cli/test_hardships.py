@@ -154,7 +154,7 @@ def test_a_file_that_breaks_in_the_run_leaves_report_and_json(tmp_path: Path) ->
         "import sys\nimport tuner.campaign as campaign\nfrom tuner.cli import main\n"
         "from tuner.errors import UserError\n"
         "def refuse(*_): raise UserError('broken', 'somewhere')\n"
-        "campaign._search = refuse\nmain(sys.argv[1:])\n"
+        "campaign.search_candidates = refuse\nmain(sys.argv[1:])\n"
     )
     words = ["sweep", str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out"), "--json"]
     command = [sys.executable, "-c", breaking, *words]

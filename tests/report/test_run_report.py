@@ -187,7 +187,7 @@ def test_user_text_stays_text_in_markdown(tmp_path: Path, drawn: None) -> None:
     page = MarkdownIt("commonmark").enable("table").render(report)
     tags = set(re.findall(r"<([a-z0-9]+)", page))
     assert tags <= TAGS
-    assert page.count("<img") == 5
+    assert page.count("<img") == 6
     assert html.escape(HOSTILE) in page
     for table in re.findall(r"<table>.*?</table>", page, flags=re.DOTALL):
         rows = re.findall(r"<tr>.*?</tr>", table, flags=re.DOTALL)
@@ -255,7 +255,7 @@ def test_report_is_the_same_when_written_again(usual: Run, drawn: None) -> None:
 
 def test_links_in_the_report_lead_to_files(usual: Run, report: str) -> None:
     links = re.findall(r"!\[.*?\]\((.*?)\)", report)
-    assert len(links) == 5
+    assert len(links) == 6
     assert all((usual.path / link).is_file() for link in links)
 
 

@@ -211,3 +211,23 @@ def test_every_point_can_be_put_back_into_values(load):
 
 def test_a_short_run_is_not_all_random():
     assert [startup_trials(n) for n in (1, 8, 24, 40, 400)] == [4, 4, 6, 10, 10]
+
+
+@pytest.mark.parametrize("sampler", ["grid", "tpe", "random"])
+def test_points_that_were_measured_along_are_known_and_replayed(load, sampler):
+    """They came with another point's launch; a resumed run must go on where this one stopped."""
+    loaded = load(sampler)
+    study, history, unasked = make(loaded), [], []
+    for _ in range(8):
+        proposal = study.propose()
+        study.tell(proposal, measured(proposal.point))
+        history.append((proposal.point, measured(proposal.point)))
+        known = {point for point, _ in history}
+        along = next(point for point in loaded.space.points if point not in known)
+        study.tell_unasked(along, measured(along))
+        history.append((along, measured(along)))
+        unasked.append(along)
+    assert len({point for point, _ in history}) == 16
+    again = make(loaded)
+    assert again.replay(history, unasked) == 0
+    assert again.propose().point == study.propose().point

@@ -34,6 +34,13 @@ WRONG_LINES = [
     ("search: {time_budget: 12 hours}", ["search.time_budget", "90s, 30m or 12h"]),
     ("search: {objective: {over: 8}}", ["search.objective.over", "concurrency 8 is not measured"]),
     ("name: again", ["s.yaml:4: name: this key is there twice (first at line 1)"]),
+    ("server: {step_switch: 1}", ["s.yaml:4: server.step_switch: 1", "true or false"]),
+    (
+        "server: {step_switch: true, flags: {speculative-adaptive: true}}",
+        ["s.yaml:4: server.flags.speculative-adaptive: server.step_switch sets this flag"],
+    ),
+    ("baseline: {step_switch: true}", ["s.yaml:4: baseline.step_switch: unknown key"]),
+    ("server: {env: {SPECBENCH_STEPS: 1}}", ["server.env.SPECBENCH_STEPS", "server.step_switch"]),
     ("server: {env: {A: off}}", ["s.yaml:4: server.env.A: YAML reads off as a boolean"]),
     ("server: {env: {A: true}}", ["server.env.A", '"true" in quotes']),
     ("server: {env: {A: 010}}", ["server.env.A: 010", "in decimal"]),
@@ -296,3 +303,13 @@ def test_editors_still_get_the_patterns_of_names() -> None:
     assert schema["properties"]["name"]["pattern"].startswith("^[A-Za-z0-9]")
     for key in ("flags", "env"):
         assert schema["$defs"]["ServerSpec"]["properties"][key]["patternProperties"]
+
+
+@pytest.mark.parametrize("algorithm", ["NGRAM", "STANDALONE"])
+def test_an_algorithm_that_can_never_switch_steps_is_refused(load: Load, algorithm: str) -> None:
+    """A key that is typed and then ignored would be hours of launches that nobody expected."""
+    text = with_line("server: {step_switch: true}").replace("EAGLE3", algorithm)
+    if algorithm == "NGRAM":
+        text = text.replace("draft: d, ", "").replace("num_steps: [1, 2]", "num_draft_tokens: [8]")
+    said = refusal(load, text)
+    assert said.startswith(f"s.yaml:4: server.step_switch: {algorithm} cannot switch num_steps")

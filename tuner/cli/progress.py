@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.status import Status
 
-from tuner.campaign import Standing
+from tuner.attempt import Phase
+from tuner.candidates import Standing
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.point import Point
-from tuner.trial import Phase
 
 
 @contextmanager
@@ -50,6 +50,8 @@ class Watch:
             doing = f"measuring {phase.window}/{phase.windows}"
         level = "" if phase.concurrency is None else f" at concurrency {phase.concurrency}"
         trial = f"trial {phase.trial}, {self._name(phase.point)}"
+        if phase.doing == "launching" and phase.sharing > 1:
+            trial += f" and {phase.sharing - 1} more in one launch"
         if phase.again is not None and phase.doing == "launching":
             self.console.print(f"{trial}: trying again: {phase.again}")
         if self._endpoint is not None and phase.doing == "launching":
@@ -64,8 +66,9 @@ class Watch:
         """One line for each trial that ended."""
         self.standing = standing
         self.measured += 1
-        count = "" if record.role == "baseline" else f" [{standing.done}/{standing.wanted}]"
+        count = f" [{standing.done}/{standing.wanted}]" if record.role == "candidate" else ""
         name = self._name(record.at)
+        name += " with a launch of its own" if record.role == "confirm" else ""
         self.console.print(f"trial {record.trial}{count}, {name}: {outcome(record)}")
 
     def note(self, message: str) -> None:

@@ -10,7 +10,7 @@ from rich.table import Table
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.plan import Plan, shell_line
-from tuner.result import Result, objective_of
+from tuner.result import Result, objective_of, speedups_of
 from tuner.sweep.model import Sweep
 
 COLUMNS = ("tok/s", "speed-up", "AL", "first", "TTFT", "TPOT")
@@ -35,6 +35,8 @@ def show_plan(plan: Plan, limit: int | None) -> None:
         click.echo("  nothing is launched: the server that runs is measured as it is")
         return
     click.echo(f"\nbaseline: no speculation\n  {shell_line(plan.baseline)}")
+    for block, command in plan.shared[:limit]:
+        click.echo(f"\none launch, {block.label()}\n  {shell_line(command)}")
     for number, (point, command) in enumerate(plan.commands[:limit], start=1):
         click.echo(f"\n{number}. {point.label()}\n  {shell_line(command)}")
     left = len(plan.commands) - len(plan.commands[:limit])
@@ -125,4 +127,8 @@ def _answer(result: Result) -> str:
     for level, ratio in result.speedup.items():
         spread = "" if ratio.low is None else f" ({ratio.low:.3f} to {ratio.high:.3f})"
         shown.append(f"{ratio.value:.3f}x{spread} at concurrency {level}")
-    return f"best: {result.best.at.label()}\nspeed-up over the baseline: {'; '.join(shown)}"
+    lines = [f"best: {result.best.at.label()}", f"speed-up over the baseline: {'; '.join(shown)}"]
+    if result.confirmed is not None:
+        again = [f"{ratio.value:.3f}x" for ratio in speedups_of(result.confirmed).values()]
+        lines.append(f"with a launch of its own: {'; '.join(again)}")
+    return "\n".join(lines)

@@ -29,6 +29,11 @@ class Ledger:
         """Candidates in the order in which they were measured."""
         return tuple(each for each in self.records if each.role == "candidate")
 
+    def confirmation(self, of: TrialRecord) -> TrialRecord | None:
+        """The last measurement of a candidate's point on a server of its own."""
+        found = [each for each in self.records if each.role == "confirm" and each.point == of.point]
+        return found[-1] if found else None
+
     @property
     def next_trial(self) -> int:
         """The number of the next trial."""

@@ -65,7 +65,8 @@ class TrialRecord(Strict):
     launch_id: int
     launch_s: float | None
     command: dict[str, Any] | None = None
-    """`{argv, env, unset}` of the launch, PORT standing for the port; None where none was."""
+    """`{argv, env, unset}` of the point's own launch, PORT standing for the port; None where there
+    is none. Where the server was shared, this is not how it was started: see `warm_steps`."""
     started: str
     """UTC, ISO 8601 with Z."""
     measured_s: float | None = None
@@ -75,6 +76,14 @@ class TrialRecord(Strict):
     """Doubts about the numbers: `{check, level, message}`."""
     samples: str | None
     """Path of the raw samples, relative to the run folder."""
+    warm_steps: list[int] = Field(default_factory=list)
+    """Chain lengths that the server was switched between while this one was measured; []: the
+    launch was for this point alone. Lines of one shared launch have the same `launch_id`."""
+    proposed: bool = True
+    """The search proposed it; False: measured along with one that it did."""
+    switch_failure: str | None = None
+    """Why the shared launch that this point was in failed, where it did: from then on each of its
+    chain lengths has a launch of its own."""
 
     @field_validator("point")
     @classmethod

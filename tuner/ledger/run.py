@@ -187,15 +187,18 @@ class Run(RunFolder):
             finally:
                 self._writing = self._held = None
 
-    def append(self, record: TrialRecord) -> None:
-        """Add a line, on the disk when this returns. Only inside `locked`.
+    def append(self, *records: TrialRecord) -> None:
+        """Add a line each, on the disk when this returns. Only inside `locked`.
 
         Raises UserError where the disk is full, with the ledger as it was before.
         """
         assert self._writing is not None and self._held is not None, "append is for a locked run"
-        text = json.dumps(record.model_dump(), ensure_ascii=False, allow_nan=False)
+        lines = [
+            json.dumps(record.model_dump(), ensure_ascii=False, allow_nan=False) + "\n"
+            for record in records
+        ]
         before = self._writing.tell()
-        left = memoryview(text.encode("utf-8") + b"\n")
+        left = memoryview("".join(lines).encode("utf-8"))
         try:
             while left:
                 left = left[self._writing.write(left) :]
@@ -206,7 +209,7 @@ class Run(RunFolder):
                 self._writing.seek(before)
             message = f"{error.strerror}, free some space and resume the run"
             raise UserError(message, self.trials_file) from error
-        self._held = Ledger((*self._held.records, record))
+        self._held = Ledger((*self._held.records, *records))
 
     def extend_to(self, trials: int) -> None:
         """Want this many candidates from now on, also after an interruption."""

@@ -8,6 +8,7 @@ from tuner.errors import UserError
 from tuner.ledger.run import Run
 from tuner.report import sections
 from tuner.report.answer import answer, answer_table
+from tuner.report.cycle_words import cycle_section
 from tuner.report.figures import draw_figures
 from tuner.report.findings import Findings
 from tuner.report.text import block, code, escaped
@@ -47,6 +48,7 @@ def _written(findings: Findings) -> Path:
         figures=draw_figures(findings, run.figures),
         by_kind_words=sections.by_kind_words(findings),
         by_kind=sections.by_kind(findings),
+        cycles=cycle_section(findings),
         doubts=sections.doubts(findings),
         failures=sections.failures(findings),
         left_out=sections.left_out(findings),

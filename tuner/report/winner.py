@@ -77,7 +77,8 @@ def one_point_sweep(sweep: Sweep, point: Point) -> Sweep:
         flags={name: [value] for name, value in point.flags},
     )
     search = SearchSpec(sampler="grid", objective=sweep.search.objective)
-    return sweep.model_copy(update={"space": space, "search": search})
+    server = sweep.server.model_copy(update={"step_switch": False})  # one point has one length
+    return sweep.model_copy(update={"space": space, "search": search, "server": server})
 
 
 def _single(value: Any) -> list[Any] | None:

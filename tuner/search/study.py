@@ -2,7 +2,7 @@
 
 import json
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -112,15 +112,26 @@ class Study:
         if self._stored:
             self._stored.copy(self._study.get_trials(deepcopy=False))
 
-    def replay(self, measured: Sequence[tuple[Point, Verdict]]) -> int:
+    def tell_unasked(self, point: Point, verdict: Verdict) -> None:
+        """Say what became of a point that was measured without being proposed."""
+        self.tell(self._take(point), verdict)
+
+    def replay(
+        self,
+        measured: Sequence[tuple[Point, Verdict]],
+        unasked: Collection[Point] = (),
+    ) -> int:
         """Bring a new study to where an earlier one was, from what the ledger remembers.
 
         The proposals are made again, wasted ones included, so that the next one is what the
-        undisturbed run would have proposed. Returns how many differed from the ledger (0 unless
-        Optuna has changed); those are told all the same.
+        undisturbed run would have proposed; those in `unasked` were none. Returns how many
+        differed from the ledger (0 unless Optuna has changed); those are told all the same.
         """
         differing = 0
         for point, verdict in measured:
+            if point in unasked:
+                self.tell_unasked(point, verdict)
+                continue
             proposal = self.propose()
             if proposal is None or proposal.point != point:
                 differing += 1

@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from tuner.errors import UserError
 from tuner.sweep.document import Document, read_document, spell
-from tuner.sweep.model import Sweep
+from tuner.sweep.model import STEP_SWITCHERS, Sweep
 from tuner.sweep.refusal import refusal
 from tuner.sweep.reserved import RESERVED, RESERVED_VARIABLES
 from tuner.sweep.space import Space
@@ -108,12 +108,31 @@ def _check_across(document: Document, sweep: Sweep) -> None:
                     (section, "env", name),
                     f"specbench sets this variable, {RESERVED_VARIABLES[name]}",
                 )
+    if sweep.server.step_switch:
+        _check_step_switch(document, sweep)
     for kind in ("flags", "env"):
         for name in getattr(sweep.space, kind):
             if name in getattr(sweep.server, kind):
                 raise document.error(
                     ("server", kind, name),
                     f"this is also a dimension ({spell(('space', kind, name))}), keep one of both",
+                )
+
+
+def _check_step_switch(document: Document, sweep: Sweep) -> None:
+    """What can never be switched is refused; what a release cannot do is said in the plan."""
+    if sweep.model.algorithm not in STEP_SWITCHERS:
+        raise document.error(
+            ("server", "step_switch"),
+            f"{sweep.model.algorithm} cannot switch num_steps on a running server "
+            f"({', '.join(STEP_SWITCHERS)} can), remove it",
+        )
+    for section in ("server", "baseline", "space"):
+        for flag in ("speculative-adaptive", "speculative-adaptive-config"):
+            if flag in getattr(sweep, section).flags:
+                raise document.error(
+                    (section, "flags", flag),
+                    "server.step_switch sets this flag itself, keep one of both",
                 )
 
 

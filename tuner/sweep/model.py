@@ -24,6 +24,8 @@ UNSET = "unset"
 """The value that removes a variable from the server's environment, or leaves a flag away."""
 
 ALGORITHMS = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM")
+STEP_SWITCHERS = ("EAGLE", "EAGLE3", "NEXTN")
+"""Algorithms whose chain length a running server can switch (SGLang's adaptive speculation)."""
 MAX_CONCURRENCY = 512
 
 LONGEST_DAYS = 365
@@ -165,14 +167,22 @@ class ModelSpec(Strict):
 ServerFlag = FlagChoice | list[FlagChoice]
 
 
-class ServerSpec(Strict):
-    """Flags and variables that every server of the run gets, the baseline included."""
+class SettingsSpec(Strict):
+    """Flags and variables."""
 
     flags: dict[FlagName, ServerFlag] = {}
     env: dict[VariableName, EnvValue] = {}
 
 
-class BaselineSpec(ServerSpec):
+class ServerSpec(SettingsSpec):
+    """Flags and variables that every server of the run gets, the baseline included."""
+
+    step_switch: bool = False
+    """One launch measures all chain lengths (num_steps at topk 1) that share their other
+    settings, in turns; where SGLang's release or the flags cannot, one launch a point."""
+
+
+class BaselineSpec(SettingsSpec):
     """The server without speculation that everything is held against."""
 
     reference_tok_s: Annotated[float, Field(ge=0.001, le=1e9)] | None = None

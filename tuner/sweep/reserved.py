@@ -31,5 +31,7 @@ What engine/sglang/flags.py writes by itself; a flag given twice would win or lo
 RESERVED_VARIABLES: dict[str, str] = {
     "SPECBENCH_LAUNCH": "it marks the processes of a launch: remove it",
     "SPECBENCH_DRAFT_TP": _key("space.draft_tp"),
+    "SPECBENCH_STEP_SWITCH": _key("server.step_switch"),
+    "SPECBENCH_STEPS": _key("server.step_switch"),
 }
 """Variable -> the end of the refusal `specbench sets this variable, ...`."""

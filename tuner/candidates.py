@@ -1,0 +1,157 @@
+"""The search over candidates: which are measured, in which launches, until there are enough."""
+
+import time
+from dataclasses import dataclass
+from typing import Protocol
+
+from tuner.attempt import Phase, Windows
+from tuner.block import Blocks
+from tuner.ledger.record import TrialRecord
+from tuner.result import fastest_candidate, objective_of
+from tuner.search.study import Proposal, Study
+from tuner.shared import SharedTrial, measure_together
+from tuner.studied import verdict_of
+from tuner.trial import Bench
+
+
+@dataclass(frozen=True)
+class Standing:
+    """How far the run is, after a trial."""
+
+    done: int
+    """Candidates recorded."""
+    wanted: int
+    """Candidates in all: what was asked for, or the whole space where that is smaller."""
+    value: float | None
+    """This trial's objective, None where it has none."""
+    best: TrialRecord | None
+    """The fastest candidate so far, also where the baseline is faster."""
+    best_value: float | None
+
+
+class Progress(Protocol):
+    """Who listens to a run; a terminal, a log, a test."""
+
+    def phase(self, phase: Phase) -> None:
+        """A trial does something else now."""
+
+    def recorded(self, record: TrialRecord, standing: Standing) -> None:
+        """A trial ended and is in the ledger."""
+
+    def note(self, message: str) -> None:
+        """Something that the user should know; one sentence."""
+
+
+class Budget:
+    """The time in which candidates may be begun, from now on; None: any."""
+
+    def __init__(self, seconds: float | None) -> None:
+        self._end = None if seconds is None else time.monotonic() + seconds
+
+    def is_spent(self) -> bool:
+        return self._end is not None and time.monotonic() >= self._end
+
+
+@dataclass(frozen=True)
+class Search:
+    """What the search over candidates needs."""
+
+    study: Study
+    blocks: Blocks
+    bench: Bench
+    baseline: Windows
+    wanted: int
+    budget: Budget
+    progress: Progress
+
+    @property
+    def room(self) -> int:
+        """Candidates that are still wanted."""
+        return self.wanted - len(self.bench.run.ledger().candidates)
+
+
+def search_candidates(search: Search) -> None:
+    """Candidates until enough, a launch for each or for each block; then the winner alone."""
+    study, progress = search.study, search.progress
+    most, failures_in_a_row = search.bench.sweep.search.max_failures, 0
+    _finish_cut_off(search)
+    while search.room > 0:
+        if search.budget.is_spent():
+            progress.note("the time budget is spent, no new candidate is begun")
+            break
+        proposal = study.propose()
+        if proposal is None:
+            break
+        for record in _measure(search, proposal):
+            failures_in_a_row = failures_in_a_row + 1 if record.outcome == "failed" else 0
+        if failures_in_a_row >= most:
+            progress.note(f"{failures_in_a_row} trials in a row failed, the run stops")
+            break
+    if study.storage_lost is not None:
+        progress.note(
+            f"the dashboard's study is not complete ({study.storage_lost}), the ledger is; "
+            "a resumed run writes the study anew"
+        )
+    if failures_in_a_row < most:
+        _confirm(search)
+
+
+def _measure(search: Search, proposal: Proposal) -> list[TrialRecord]:
+    """Measure a proposed point with what its launch can measure besides, and tell the study."""
+    bench, point = search.bench, proposal.point
+    points = search.blocks.around(point, bench.run.ledger().records, search.room)
+    if len(points) > 1:
+        records = measure_together(bench, SharedTrial(points, search.baseline))
+    else:
+        records = [bench.measure("candidate", point, search.baseline).record]
+    spec = bench.sweep.search.objective
+    search.study.tell(proposal, verdict_of(records[0], spec))
+    _tell_unasked(search, records[1:])
+    for record in records:
+        search.progress.recorded(record, standing_of(bench, search.wanted, record))
+    if (why := records[0].switch_failure) is not None:
+        search.progress.note(f"a launch for {len(points)} chain lengths failed ({why}): those that "
+                             "it did not measure have one launch each")  # fmt: skip
+    return records
+
+
+def _tell_unasked(search: Search, records: list[TrialRecord]) -> None:
+    for record in records:
+        assert record.at is not None
+        verdict = verdict_of(record, search.bench.sweep.search.objective)
+        search.study.tell_unasked(record.at, verdict)
+
+
+def _finish_cut_off(search: Search) -> None:
+    """Measure what the last shared launch measured in vain: its lines were cut off by a crash."""
+    bench = search.bench
+    points = search.blocks.cut_off(bench.run.ledger().candidates)[: search.room]
+    if len(points) < 2 or search.budget.is_spent():  # a single one is the search's to propose
+        return
+    records = measure_together(bench, SharedTrial(points, search.baseline, is_proposed=False))
+    _tell_unasked(search, records)
+    for record in records:
+        search.progress.recorded(record, standing_of(bench, search.wanted, record))
+
+
+def _confirm(search: Search) -> None:
+    """Measure the winner on a server of its own, where it was measured on a shared one."""
+    bench, ledger = search.bench, search.bench.run.ledger()
+    fastest, value = fastest_candidate(ledger, bench.sweep.search.objective)
+    if fastest is None or value is None or value <= 1 or not fastest.warm_steps:
+        return
+    known = ledger.confirmation(fastest)
+    if known is not None and known.outcome != "failed":
+        return
+    if search.budget.is_spent():
+        search.progress.note("the time budget is spent, the winner has no launch of its own")
+        return
+    record = bench.measure("confirm", fastest.at, search.baseline).record
+    search.progress.recorded(record, standing_of(bench, search.wanted, record))
+
+
+def standing_of(bench: Bench, wanted: int, record: TrialRecord) -> Standing:
+    """How far the run is, from its ledger, after `record`."""
+    ledger, spec = bench.run.ledger(), bench.sweep.search.objective
+    best, best_value = fastest_candidate(ledger, spec)
+    return Standing(len(ledger.candidates), wanted, objective_of(record, spec), best, best_value)

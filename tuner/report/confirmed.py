@@ -1,0 +1,45 @@
+"""What a winner's own launch says, where it was measured on a shared server."""
+
+from tuner.measure.statistics import Interval, speedup
+from tuner.report.findings import Findings, Measured
+from tuner.report.text import code, escaped, ratio
+
+
+def confirmed_words(findings: Findings, best: Measured) -> str | None:
+    """How `best` was measured, and again; None where it had a launch of its own from the first."""
+    if not best.record.warm_steps:
+        return None
+    lengths = ", ".join(map(str, best.record.warm_steps))
+    begin = f"It was measured on a server that switches between chains of {lengths} steps"
+    again = findings.ledger.confirmation(best.record)
+    if again is None:
+        return (
+            f"{begin}, not on one of its own as `best.sh` starts it: confirm it with "
+            "`specbench sweep best.yaml`."
+        )
+    if again.outcome != "ok":
+        why = f"{code(again.failure or again.outcome)}: {escaped(again.message or 'no message')}"
+        return f"{begin}. **A launch of its own failed** (trial {again.trial}): {why}"
+    alone = Measured(again, None)
+    parts, doubts = [], []
+    for level in findings.levels:
+        where = f" at concurrency {level}" if len(findings.levels) > 1 else ""
+        own = alone.speedups.get(level)
+        both = _against(findings, best, alone, level)
+        parts.append(f"{ratio(own)} times no speculation{where}, {ratio(both)} of the first figure")
+        if own is not None and own.value <= 1:
+            doubts.append(f"There it is not faster than no speculation{where}.")
+        if both is not None and not _includes_one(both):
+            doubts.append(f"The two differ by more than noise{where}: trust the second.")
+    told = f"{begin}, and again with a launch of its own (trial {again.trial}): {'; '.join(parts)}."
+    return " ".join([told, *doubts])
+
+
+def _includes_one(ratio: Interval) -> bool:
+    return ratio.low is None or ratio.high is None or ratio.low <= 1 <= ratio.high
+
+
+def _against(findings: Findings, best: Measured, alone: Measured, level: int) -> Interval | None:
+    """The second measurement over the first."""
+    first, second = findings.windows(best, level), findings.windows(alone, level)
+    return speedup(first, second, findings.metric) if first and second else None

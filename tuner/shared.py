@@ -1,0 +1,78 @@
+"""Shared launches: all points of a block measured on one server that goes from length to length.
+
+A shared launch needs more than a point's own: memory for more graphs, longer at start, a server
+that switches. Its failure says nothing about one of its points, so it never fails one: what it did
+not measure gets launches of its own.
+"""
+
+from dataclasses import dataclass
+
+from tuner.attempt import ATTEMPTS, Attempt, Phase, Windows
+from tuner.errors import EngineFailure
+from tuner.ledger.record import TrialRecord
+from tuner.sweep.point import Point
+from tuner.trial import Bench, Entry, now
+
+
+@dataclass(frozen=True)
+class SharedTrial:
+    """Points to measure in one launch: the one that the search proposed first."""
+
+    points: tuple[Point, ...]
+    baseline: Windows
+    is_proposed: bool = True
+    """False where the search proposed none of them: the rest of a launch that was cut off."""
+
+
+def measure_together(bench: Bench, shared: SharedTrial) -> list[TrialRecord]:
+    """Measure the points and add them to the ledger, the first of `shared.points` first.
+
+    A launch whose failure is worth a retry is tried once more for what it did not complete. Where
+    points are left after that, the first one, if it is among them, is measured with a launch of
+    its own; the others are not recorded, for the search to come back to. KeyboardInterrupt passes
+    through: nothing runs, nothing is recorded.
+    """
+    first, ledger = shared.points[0], bench.run.ledger()
+    launch_id = bench.run.free_launch(ledger.next_launch)
+    started, crowded = now(), bench.crowded(first)
+    complete: dict[Point, tuple[Attempt, tuple[EngineFailure, ...]]] = {}
+    failures: list[EngineFailure] = []
+    left = shared.points
+    while True:
+        again = failures[-1] if failures else None
+        phase = Phase(ledger.next_trial, "candidate", left[0], "launching", again=again,
+                      sharing=len(left))  # fmt: skip
+        attempt = bench.attempt(phase, launch_id, left[1:])
+        for point in left:
+            if bench.is_complete(attempt.taken.get(point)):
+                complete[point] = attempt, tuple(failures)
+        left = tuple(point for point in left if point not in complete)
+        if attempt.failure is None:
+            break
+        failures.append(attempt.failure)
+        worth = attempt.failure.label.is_worth_a_retry and len(failures) < ATTEMPTS
+        if not worth or len(left) < 2:  # one point alone has a launch of its own
+            break
+        launch_id = bench.run.free_launch(launch_id + 1)
+    why = str(failures[-1]) if left else None
+    records = []
+    if first in left and shared.is_proposed:
+        records.append(bench.measure("candidate", first, shared.baseline, why).record)
+    trial = bench.run.ledger().next_trial
+    booked = []
+    for index, point in enumerate(point for point in shared.points if point in complete):
+        attempt, before = complete[point]
+        entry = Entry(
+            phase=Phase(trial + index, "candidate", point, "stopping"),
+            started=started,
+            attempt=attempt,
+            failure=None,
+            baseline=shared.baseline,
+            retried=before,
+            crowded=crowded,
+            proposed=shared.is_proposed and point == first,
+            switch_failure=why,
+        )
+        booked.append(bench.book(entry))
+    bench.run.append(*booked)
+    return [*records, *booked]

@@ -1,0 +1,81 @@
+"""From the ledger to the study: what was measured, as the search is to know it."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from tuner.errors import UserError
+from tuner.ledger.record import TrialRecord
+from tuner.ledger.run import Run
+from tuner.result import objective_of
+from tuner.search.stored import StorageUnusable, StoredStudy, open_own_study
+from tuner.search.study import Study, Verdict
+from tuner.sweep.door import LoadedSweep
+from tuner.sweep.model import ObjectiveSpec
+
+Note = Callable[[str], None]
+"""Tells the user a sentence."""
+
+
+def study_of(loaded: LoadedSweep, run: Run, note: Note) -> Study:
+    """The study where the ledger left it. The stored copy is made anew: it is derived."""
+    spec, candidates = loaded.sweep.search, run.ledger().candidates
+    stored = _stored_study(loaded, run, note)
+    study = Study(loaded.space, spec, run.settings.trials, stored)
+    measured = [
+        (point, verdict_of(record, spec.objective))
+        for record in candidates
+        if (point := record.at) is not None
+    ]
+    unasked = {record.at for record in candidates if not record.proposed and record.at}
+    if differing := study.replay(measured, unasked):
+        note(
+            f"{differing} of {len(measured)} earlier points are not what this version of Optuna "
+            "proposes; they count, but the run is not what an undisturbed one would have been"
+        )
+    return study
+
+
+def _stored_study(loaded: LoadedSweep, run: Run, note: Note) -> StoredStudy | None:
+    """The copy for the dashboard; None where there cannot be one, which does not stop a run.
+
+    A `search.storage` that does not work stops a run that has measured nothing yet: then the
+    mistake in the sweep file can still be mended.
+    """
+    url, owner = loaded.sweep.search.storage, run.settings.identity
+    if url is None:
+        stored, trouble = open_own_study(run.study_file, run.id, owner)
+        if trouble is not None:
+            note(trouble)
+        return stored
+    try:
+        return StoredStudy(url, run.id, owner)
+    except StorageUnusable as error:
+        if not run.ledger().records:
+            raise storage_refused(loaded, error) from error
+        note(f"search.storage: {url} cannot be used ({error}), the run goes on without it")
+        return None
+
+
+def verdict_of(record: TrialRecord, spec: ObjectiveSpec) -> Verdict:
+    """What a ledger line says to the search."""
+    if record.outcome == "infeasible":
+        return Verdict("infeasible", reason=f"{record.failure}: {record.message}")
+    if record.outcome != "ok":
+        return Verdict("failed", reason=f"{record.failure}: {record.message}")
+    value = objective_of(record, spec)
+    if value is None:
+        return Verdict("failed", reason=f"{spec.metric} was not measured")
+    return Verdict("ok", value, attributes=dict(_flat_metrics(record)))
+
+
+def _flat_metrics(record: TrialRecord) -> Iterator[tuple[str, Any]]:
+    for level, figures in record.metrics.items():
+        for name, value in figures.items():
+            if isinstance(value, int | float):
+                yield f"c{level}.{name}", value
+
+
+def storage_refused(loaded: LoadedSweep, error: StorageUnusable) -> UserError:
+    """The refusal of `search.storage`, at its line."""
+    message = f"{loaded.sweep.search.storage} cannot be used ({error}), give an Optuna storage URL"
+    return loaded.document().error(("search", "storage"), message)
