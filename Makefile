@@ -8,6 +8,7 @@
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+PAIR   := .venv-sglang/real-pair
 
 .PHONY: demo test test-sglang test-gpu real-pair lint releases draft-tp-matrix draft-tp-facts clean
 
@@ -20,16 +21,15 @@ test: $(VENV)/.installed-test
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2
 
-test-sglang: $(VENV)/.installed-test
-	$(BIN)/python tests/sglang/build.py
-	SPECBENCH_TEST_SGLANG=1 $(BIN)/pytest -n 2 --dist loadfile --durations 12 tests/sglang
+test-sglang: real-pair
+	SPECBENCH_TEST_SGLANG=1 SPECBENCH_REAL_PAIR=$(PAIR) $(BIN)/pytest -n 2 --dist loadfile --durations 12 tests/sglang
 
 test-gpu: $(VENV)/.installed-test
 	SPECBENCH_TEST_GPU=$(SGLANG) $(BIN)/pytest -n 4 tests/gpu
 
 real-pair: $(VENV)/.installed-test
 	$(BIN)/python tests/sglang/build.py
-	.venv-sglang/python-0.5.17 scripts/make_real_pair.py .venv-sglang/real-pair $(if $(DRAFT),--draft $(DRAFT))
+	.venv-sglang/python-0.5.17 scripts/make_real_pair.py $(PAIR) $(if $(DRAFT),--draft $(DRAFT))
 
 lint: $(VENV)/.installed-test
 	$(BIN)/ruff check --fix .

@@ -36,7 +36,7 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
         }
     )
     # Workers load beside each other: a little memory each, and no look at what else a GPU holds.
-    flags = {**sweep.server.flags, "mem-fraction-static": 0.12}
+    flags = {**sweep.server.flags, "mem-fraction-static": 0.5, "max-total-tokens": 16384}
     spec = EngineSpec(kind="sglang", python=os.environ[INTERPRETER])
     limits = TimeoutSpec(launch=600.0, request=120.0)
     server = sweep.server.model_copy(update={"flags": flags})
