@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.sweeps import Listener, tiny_sweep
-from tuner.campaign import begin_run, reopen_run, run_sweep
+from tuner.campaign.campaign import begin_run, reopen_run, run_sweep
+from tuner.campaign.studied import verdict_of
 from tuner.engine.base import server_config
 from tuner.engine.make import make_engine
 from tuner.errors import EngineFailure, Failure, UserError
 from tuner.ledger.run import Run
 from tuner.result import Result, summarise_run
 from tuner.search.study import Study
-from tuner.studied import verdict_of
 from tuner.sweep.door import LoadedSweep, load_sweep
 from tuner.sweep.point import Point
 
@@ -25,7 +25,7 @@ DIES_AFTER_TWO = """
 import os, signal, sys
 from pathlib import Path
 from tests.sweeps import Listener
-from tuner.campaign import reopen_run, run_sweep
+from tuner.campaign.campaign import reopen_run, run_sweep
 from tuner.engine.make import make_engine
 from tuner.sweep.door import load_sweep
 

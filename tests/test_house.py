@@ -10,7 +10,6 @@ import pytest
 PACKAGE = Path("tuner")
 
 FLOORS = (
-    "plugin",
     "errors",
     "sweep",
     "measure",
@@ -18,14 +17,9 @@ FLOORS = (
     "engine",
     "search",
     "ledger",
-    "block",
-    "plan",
-    "attempt",
     "trial",
-    "shared",
+    "plan",
     "result",
-    "studied",
-    "candidates",
     "campaign",
     "doctor",
     "report",

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from tests.sweeps import tiny_sweep
-from tuner.campaign import begin_run
+from tuner.campaign.campaign import begin_run
+from tuner.campaign.studied import verdict_of
 from tuner.ledger.record import TrialRecord
 from tuner.result import objective_of, summarise_run
-from tuner.studied import verdict_of
 from tuner.sweep.model import ObjectiveSpec
 
 

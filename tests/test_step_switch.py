@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from tests.sweeps import Listener
-from tuner.block import Blocks
-from tuner.campaign import begin_run, reopen_run, run_sweep
+from tuner.campaign.campaign import begin_run, reopen_run, run_sweep
+from tuner.campaign.studied import verdict_of
 from tuner.engine.make import make_engine
 from tuner.engine.simulated.performance import Performance, Speculation
 from tuner.engine.simulated.presets import load_preset
@@ -16,9 +16,9 @@ from tuner.plan import make_plan
 from tuner.report.run_report import write_report
 from tuner.result import Result
 from tuner.search.study import Study
-from tuner.studied import verdict_of
 from tuner.sweep.door import LoadedSweep, load_sweep
 from tuner.sweep.point import Point
+from tuner.trial.block import Blocks
 
 SWEEP = """
 name: switched

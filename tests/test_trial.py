@@ -8,13 +8,13 @@ import psutil
 import pytest
 
 from tests.sweeps import tiny_sweep
-from tuner.campaign import begin_run
+from tuner.campaign.campaign import begin_run
 from tuner.engine.make import make_engine
 from tuner.errors import Failure
 from tuner.measure.metrics import summarise
 from tuner.measure.samples_file import read_samples
 from tuner.sweep.point import Point
-from tuner.trial import Bench
+from tuner.trial.bench import Bench
 
 POINT = Point(num_steps=2, eagle_topk=1, num_draft_tokens=3, draft_tp="target")
 

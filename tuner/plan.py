@@ -11,7 +11,6 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from tuner.block import Block, Blocks, launches_of
 from tuner.engine.base import Command, server_config
 from tuner.engine.make import make_engine
 from tuner.errors import UserError
@@ -20,6 +19,7 @@ from tuner.ledger.run import Run
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.model import Sweep
 from tuner.sweep.point import Point
+from tuner.trial.block import Block, Blocks, launches_of
 
 ASSUMED_LAUNCH_S = 180.0
 """A launch of an 8B to 70B model with graph capture; a large one takes ten minutes and more."""

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tuner.campaign import begin_run, reopen_run
+from tuner.campaign.campaign import begin_run, reopen_run
 from tuner.engine.base import server_config
 from tuner.engine.sglang.engine import SglangEngine
 from tuner.engine.sglang.revisions import changed_models, model_facts, pinned_revisions

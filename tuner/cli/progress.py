@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.status import Status
 
-from tuner.attempt import Phase
-from tuner.candidates import Standing
+from tuner.campaign.candidates import Standing
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.point import Point
+from tuner.trial.attempt import Phase
 
 
 @contextmanager

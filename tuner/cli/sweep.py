@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import click
 
-from tuner.campaign import begin_run, measure_all, reopen_run
+from tuner.campaign.campaign import begin_run, measure_all, reopen_run
 from tuner.cli.arguments import TrialCount, unused_trials
 from tuner.cli.progress import Watch, watch
 from tuner.cli.show import show_result

@@ -7,11 +7,11 @@ not measure gets launches of its own.
 
 from dataclasses import dataclass
 
-from tuner.attempt import ATTEMPTS, Attempt, Phase, Windows
 from tuner.errors import EngineFailure
 from tuner.ledger.record import TrialRecord
 from tuner.sweep.point import Point
-from tuner.trial import Bench, Entry, now
+from tuner.trial.attempt import ATTEMPTS, Attempt, Phase, Windows
+from tuner.trial.bench import Bench, Entry, now
 
 
 @dataclass(frozen=True)

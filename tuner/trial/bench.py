@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from tuner.attempt import ATTEMPTS, Attempt, Phase, Rig, Taken, Windows
 from tuner.engine import gpu
 from tuner.engine.base import Engine, server_config
 from tuner.engine.endpoint import EndpointEngine
@@ -22,6 +21,7 @@ from tuner.measure.statistics import speedup
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.point import Point
 from tuner.sweep.workload import pick
+from tuner.trial.attempt import ATTEMPTS, Attempt, Phase, Rig, Taken, Windows
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,14 @@ import time
 from dataclasses import dataclass
 from typing import Protocol
 
-from tuner.attempt import Phase, Windows
-from tuner.block import Blocks
+from tuner.campaign.studied import verdict_of
 from tuner.ledger.record import TrialRecord
 from tuner.result import fastest_candidate, objective_of
 from tuner.search.study import Proposal, Study
-from tuner.shared import SharedTrial, measure_together
-from tuner.studied import verdict_of
-from tuner.trial import Bench
+from tuner.trial.attempt import Phase, Windows
+from tuner.trial.bench import Bench
+from tuner.trial.block import Blocks
+from tuner.trial.shared import SharedTrial, measure_together
 
 
 @dataclass(frozen=True)

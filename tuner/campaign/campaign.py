@@ -3,9 +3,15 @@
 import os
 from pathlib import Path
 
-from tuner.attempt import Windows
-from tuner.block import Blocks
-from tuner.candidates import Budget, Progress, Search, Standing, search_candidates, standing_of
+from tuner.campaign.candidates import (
+    Budget,
+    Progress,
+    Search,
+    Standing,
+    search_candidates,
+    standing_of,
+)
+from tuner.campaign.studied import storage_refused, study_of
 from tuner.engine import gpu
 from tuner.engine.base import Engine
 from tuner.engine.sglang.revisions import ModelFacts, changed_models, model_facts
@@ -15,10 +21,11 @@ from tuner.ledger.run import Run, RunSettings
 from tuner.measure.samples_file import read_samples
 from tuner.result import Result, summarise_run
 from tuner.search.stored import StorageUnusable, open_storage
-from tuner.studied import storage_refused, study_of
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.workload import content_hash
-from tuner.trial import Bench
+from tuner.trial.attempt import Windows
+from tuner.trial.bench import Bench
+from tuner.trial.block import Blocks
 
 
 def begin_run(root: Path, loaded: LoadedSweep, engine: str | None) -> Run:

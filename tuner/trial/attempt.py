@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from tuner.block import block_of, steps_of
 from tuner.engine.base import Engine, Server, server_config
 from tuner.errors import EngineFailure
 from tuner.ledger.record import Role
@@ -19,6 +18,7 @@ from tuner.measure.failures import judge
 from tuner.measure.samples import Request, Window
 from tuner.sweep.model import Sweep
 from tuner.sweep.point import Point
+from tuner.trial.block import block_of, steps_of
 
 ATTEMPTS = 2
 """Launches of a trial whose failure is worth a retry."""
