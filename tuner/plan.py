@@ -16,6 +16,8 @@ from tuner.engine.make import make_engine
 from tuner.errors import UserError
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
+from tuner.memory.fits import machine_of, narrowed
+from tuner.memory.planned import MemoryPlan
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.model import Sweep
 from tuner.sweep.point import Point
@@ -59,6 +61,8 @@ class Plan:
     """What one launch measures together, with that launch; the points' own commands are theirs in
     production."""
     estimate: Estimate
+    memory: MemoryPlan | None = None
+    """None where the GPUs' memory is not known."""
     notes: tuple[str, ...] = ()
     """What the engine says about the sweep: the release, what it pins, what stays different."""
 
@@ -74,6 +78,7 @@ class Plan:
             "launches": self.estimate.launches,
             "hours": round(self.estimate.hours, 2),
             "basis": self.estimate.basis,
+            "memory": None if self.memory is None else self.memory.to_json(),
             "notes": list(self.notes),
             "baseline": self.baseline.to_json(),
             "shared_launches": [
@@ -91,15 +96,20 @@ class Plan:
 
 
 def make_plan(
-    loaded: LoadedSweep, earlier: Sequence[TrialRecord], release: str | None = None
+    loaded: LoadedSweep,
+    earlier: Sequence[TrialRecord],
+    release: str | None = None,
+    gpu_gib: float | None = None,
 ) -> Plan:
     """Plan a sweep. `earlier` holds trials of this sweep's earlier runs, if any.
 
-    `release` plans for that SGLang instead of the installed one. Raises UserError for what the
-    engine refuses.
+    `release` plans for that SGLang instead of the installed one, `gpu_gib` for GPUs of that memory
+    instead of this machine's. Raises UserError for what the engine refuses, and for servers that
+    cannot fit.
     """
     engine = make_engine(loaded.sweep, release)
-    checked = engine.check(loaded)
+    machine = machine_of(engine, loaded.sweep, gpu_gib)
+    checked = narrowed(engine.check(loaded), machine)
     loaded = checked.loaded
     sweep, blocks = loaded.sweep, Blocks.of(engine, loaded)
     return Plan(
@@ -110,6 +120,14 @@ def make_plan(
             (point, engine.command(server_config(sweep, point))) for point in loaded.space.points
         ),
         shared=tuple((block, engine.command(block.config(sweep))) for block in blocks.of_sweep),
+        memory=MemoryPlan.of(
+            machine,
+            [
+                ("no speculation", server_config(sweep, None)),
+                *((block.label(), block.config(sweep)) for block in blocks.of_sweep),
+                *((each.label(), server_config(sweep, each)) for each in loaded.space.points),
+            ],
+        ),
         estimate=_estimate(loaded, blocks, earlier),
     )
 

@@ -8,9 +8,35 @@ from typing import Any
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
-from tuner.measure.statistics import Interval
+from tuner.measure.samples import Window
+from tuner.measure.samples_file import read_samples
+from tuner.measure.statistics import Interval, Metric, speedup
 from tuner.search.objective import objective
 from tuner.sweep.model import ObjectiveSpec, Sweep
+
+RIVALS = 5
+"""Configurations after the fastest that are held against it."""
+
+
+@dataclass(frozen=True)
+class LevelBest:
+    """What is fastest at one concurrency."""
+
+    record: TrialRecord
+    """The baseline's where no speculation is."""
+    speedup: Interval
+    """Over the baseline; exactly 1 of the baseline itself."""
+    alike: tuple[TrialRecord, ...]
+    """What the measurements do not tell apart from it, the faster first; the baseline may be
+    among them. At most RIVALS candidates are held against it."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As `--json` prints it; a point that is null is no speculation."""
+        return {
+            "best": self.record.point,
+            "speedup": _interval(self.speedup),
+            "not_told_apart": [each.point for each in self.alike],
+        }
 
 
 @dataclass(frozen=True)
@@ -29,6 +55,8 @@ class Result:
     speedup: Mapping[int, Interval]
     """Of `best` by concurrency; exactly 1 where the baseline is the best; {} where nothing was
     compared: no baseline, no candidate with numbers, an endpoint."""
+    by_level: Mapping[int, LevelBest]
+    """The fastest at each concurrency; {} where nothing was compared."""
     confirmed: TrialRecord | None
     """`best` measured again on a server of its own, where that was done: it was on a shared one."""
     launches: int
@@ -47,6 +75,7 @@ class Result:
             "baseline": None if self.baseline is None else self.baseline.metrics,
             "best": None if self.best is None else self.best.point,
             "speedup": _shown(self.speedup),
+            "by_concurrency": {str(level): each.to_json() for level, each in self.by_level.items()},
             "launches": self.launches,
             "trials": self.trials,
             **again,
@@ -65,7 +94,12 @@ def objective_of(record: TrialRecord, spec: ObjectiveSpec) -> float | None:
 def fastest_candidate(
     ledger: Ledger, spec: ObjectiveSpec
 ) -> tuple[TrialRecord | None, float | None]:
-    """The candidate with the highest objective, the first of equals, and that objective."""
+    """The candidate with the highest objective, the first of equals, and that objective.
+
+    Where the search chose another one by all measurements together, it is that one.
+    """
+    if (chosen := ledger.recommended) is not None:
+        return chosen, objective_of(chosen, spec)
     best: TrialRecord | None = None
     best_value: float | None = None
     for record in ledger.candidates:
@@ -93,6 +127,7 @@ def summarise_run(run: Run) -> Result:
         fastest_value=value,
         best=best,
         speedup=speedups_of(best or baseline) if compared else {},
+        by_level=_by_level(run, ledger, spec.metric) if compared else {},
         confirmed=again if again is not None and again.outcome == "ok" else None,
         launches=0 if attached else ledger.next_launch,
         trials=len(ledger.candidates),
@@ -148,7 +183,67 @@ def speedups_of(record: TrialRecord | None) -> dict[int, Interval]:
 
 
 def _shown(ratios: Mapping[int, Interval]) -> dict[str, dict[str, float | None]]:
-    return {
-        str(level): {"value": each.value, "low": each.low, "high": each.high}
-        for level, each in ratios.items()
-    }
+    return {str(level): _interval(each) for level, each in ratios.items()}
+
+
+def _interval(of: Interval) -> dict[str, float | None]:
+    return {"value": of.value, "low": of.low, "high": of.high}
+
+
+def _by_level(run: Run, ledger: Ledger, metric: Metric) -> dict[int, LevelBest]:
+    """By concurrency, ascending; levels at which no candidate was compared are left out."""
+    found: dict[int, LevelBest] = {}
+    base = ledger.baseline
+    if base is None:
+        return found
+    windows = _Windows(run)
+    for level in sorted(map(int, base.metrics)):
+        ratios = [
+            (each[level], record)
+            for record in ledger.candidates
+            if record.outcome == "ok" and level in (each := speedups_of(record))
+        ]
+        ratios.sort(key=lambda pair: -pair[0].value)
+        if not ratios:
+            continue
+        own, first = ratios[0]
+        near = [record for each, record in ratios[:RIVALS] if _may_be_one(each)]
+        if own.value <= 1:
+            found[level] = LevelBest(base, Interval(1.0, 1.0, 1.0), tuple(near))
+            continue
+        same = [
+            record
+            for _, record in ratios[1 : RIVALS + 1]
+            if _may_be_one(windows.ratio(first, record, level, metric))
+        ]
+        found[level] = LevelBest(first, own, (*same, *([base] if _may_be_one(own) else [])))
+    return found
+
+
+def _may_be_one(ratio: Interval | None) -> bool:
+    """The interval includes 1. Without an interval nothing is known to be alike."""
+    if ratio is None or ratio.low is None or ratio.high is None:
+        return False
+    return ratio.low <= 1 <= ratio.high
+
+
+class _Windows:
+    """The raw samples of a run's trials, each file read once."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._read: dict[int, Mapping[int, list[Window]]] = {}
+
+    def ratio(
+        self, one: TrialRecord, other: TrialRecord, level: int, metric: Metric
+    ) -> Interval | None:
+        """`other` over `one` at one concurrency; None where samples are missing."""
+        first, second = self._of(one).get(level), self._of(other).get(level)
+        return speedup(first, second, metric) if first and second else None
+
+    def _of(self, record: TrialRecord) -> Mapping[int, list[Window]]:
+        if record.trial not in self._read:
+            path = None if record.samples is None else self._run.path / record.samples
+            there = path is not None and path.exists()
+            self._read[record.trial] = read_samples(path) if path is not None and there else {}
+        return self._read[record.trial]

@@ -41,7 +41,9 @@ def test_a_sweep_prints_only_json_on_stdout_and_leaves_a_whole_run(tmp_path: Pat
     done = specbench("sweep", tmp_path / "tiny.yaml", "--out", tmp_path / "out", "--json")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
-    assert set(found) == {"run", "baseline", "best", "speedup", "launches", "trials"}
+    keys = {"run", "baseline", "best", "speedup", "by_concurrency", "launches", "trials"}
+    assert set(found) == keys
+    assert set(found["by_concurrency"]["1"]) == {"best", "speedup", "not_told_apart"}
     assert (found["launches"], found["trials"]) == (3, 2)
     assert found["baseline"]["1"]["output_tok_s"] > 0
     assert set(found["speedup"]["1"]) == {"value", "low", "high"}
@@ -54,6 +56,7 @@ def test_a_sweep_prints_only_json_on_stdout_and_leaves_a_whole_run(tmp_path: Pat
         "study.db",
         "report.md",
         "best.yaml",
+        "adaptive.json",
     ):
         assert (run / name).stat().st_size > 0
     assert len((run / "trials.jsonl").read_text().splitlines()) == 3

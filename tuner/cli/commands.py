@@ -60,6 +60,8 @@ def sweep(context: click.Context, /, file: Path | None, dry_run: bool, **options
 @click.option("--limit", type=click.IntRange(min=0), default=20, hidden=True)
 @click.option("--trials", type=Trials(), help="Candidates to measure, as sweep --trials.")
 @click.option("--sglang", "release", metavar="VERSION", help="Plan for this SGLang release.")
+@click.option("--gpu-memory", type=click.FloatRange(min=0, min_open=True), metavar="GIB",
+              help="What a GPU has; default: as NVML says.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 def plan(
     file: Path,
@@ -68,6 +70,7 @@ def plan(
     limit: int,
     trials: TrialCount | None,
     release: str | None,
+    gpu_memory: float | None,
     as_json: bool,
 ) -> None:
     """Show what a sweep would launch, with the exact commands. Launches nothing."""
@@ -79,7 +82,7 @@ def plan(
     if trials is not None:
         loaded = with_trials(loaded, trials.of_new_run())
     earlier = earlier_trials(Path("results") / loaded.sweep.name, loaded.sweep.engine.kind)
-    made = make_plan(loaded, earlier, release)
+    made = make_plan(loaded, earlier, release, gpu_memory)
     if trials is not None and (unused := unused_trials(made.loaded)):
         made = replace(made, notes=(*made.notes, unused))
     cut = None if show_all else limit
@@ -103,6 +106,34 @@ def doctor(file: Path | None, out: Path | None, engine: str | None, as_json: boo
     from tuner.cli.doctor import run_doctor
 
     return run_doctor(file, out, engine, as_json)
+
+
+@specbench.command()
+@click.argument("file", metavar="[SWEEP]", type=SWEEP_FILE, required=False)
+@click.option("--engine", type=click.Choice(ENGINES), help="Instead of the file's engine.kind.")
+@click.option("--hidden", type=click.IntRange(min=1), help="Hidden size; default: config.json's.")
+@click.option("--dtype", help="Of hidden states: bfloat16, float16 or float32.")
+@click.option("--tokens", metavar="N,N", help="Tokens of the passes; default: the space's.")
+@click.option("--tp", type=click.IntRange(min=1), help="Ranks; default: model.tp.")
+@click.option("--python", help="The interpreter that has torch; default: engine.python.")
+@click.option("--device", type=click.Choice(["cuda", "cpu"]), help="cpu: gloo, for rehearsals.")
+@click.option("--setting", multiple=True, metavar="A=B,C=D", help="Instead of the space's; repeat.")
+@click.option("--rounds", type=click.IntRange(2, 100), default=4, show_default=True)
+@click.option("--limit", default="60s", show_default=True, help="Longer silence is a hang.")
+@click.option("--at-once", type=click.IntRange(1, 64), help="Process groups up at a time.")
+@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the JSON here.")
+@click.option("--json", "as_json", is_flag=True, help="Print the JSON on stdout.")
+def comm(
+    file: Path | None, engine: str | None, out: Path | None, as_json: bool, **options: Any
+) -> None:
+    """Time all-reduces of the model's sizes under each NCCL setting of SWEEP.
+
+    Says which settings are worth launching servers for, which are alike, and which lose, hang or
+    crash. Runs for about a minute; needs the GPUs to be free.
+    """
+    from tuner.cli.comm import run_comm, wanted_of
+
+    run_comm(file, engine, wanted_of(options), out, as_json)
 
 
 @specbench.command()

@@ -9,6 +9,7 @@ from rich.table import Table
 
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
+from tuner.memory.planned import words
 from tuner.plan import Plan, shell_line
 from tuner.result import Result, objective_of, speedups_of
 from tuner.sweep.model import Sweep
@@ -34,6 +35,7 @@ def show_plan(plan: Plan, limit: int | None) -> None:
     if sweep.engine.kind == "endpoint":
         click.echo("  nothing is launched: the server that runs is measured as it is")
         return
+    _show_memory(plan)
     click.echo(f"\nbaseline: no speculation\n  {shell_line(plan.baseline)}")
     for block, command in plan.shared[:limit]:
         click.echo(f"\none launch, {block.label()}\n  {shell_line(command)}")
@@ -42,6 +44,16 @@ def show_plan(plan: Plan, limit: int | None) -> None:
     left = len(plan.commands) - len(plan.commands[:limit])
     if left:
         click.echo(f"\n... and {left:,} more, --all shows them")
+
+
+def _show_memory(plan: Plan) -> None:
+    if plan.memory is None:
+        if plan.loaded.sweep.engine.kind == "sglang":
+            click.echo("  memory: --gpu-memory GIB says what a GPU has, and shows who takes it")
+        return
+    click.echo(f"  memory, GiB on each GPU of {plan.memory.gpu:.1f} ({plan.memory.source}):")
+    for each in plan.memory.servers:
+        click.echo(f"    {each.label}: {words(each.memory, plan.memory.gpu)}")
 
 
 def show_result(result: Result, sweep: Sweep, report: Path) -> None:
@@ -122,7 +134,7 @@ def _number(value: float | None, digits: int) -> str:
 
 def _answer(result: Result) -> str:
     if result.best is None or result.best.at is None:
-        return result.verdict
+        return "\n".join([result.verdict, *_elsewhere(result)])
     shown = []
     for level, ratio in result.speedup.items():
         spread = "" if ratio.low is None else f" ({ratio.low:.3f} to {ratio.high:.3f})"
@@ -131,4 +143,16 @@ def _answer(result: Result) -> str:
     if result.confirmed is not None:
         again = [f"{ratio.value:.3f}x" for ratio in speedups_of(result.confirmed).values()]
         lines.append(f"with a launch of its own: {'; '.join(again)}")
+    lines += _elsewhere(result)
     return "\n".join(lines)
+
+
+def _elsewhere(result: Result) -> Iterator[str]:
+    """The levels at which something else than the answer is the fastest."""
+    answer = result.best or result.baseline
+    for level, found in result.by_level.items():
+        if answer is not None and found.record.trial != answer.trial:
+            point = found.record.at
+            name = "no speculation" if point is None else point.label()
+            ratio = "" if point is None else f" ({found.speedup.value:.3f}x)"
+            yield f"fastest at concurrency {level}: {name}{ratio}"

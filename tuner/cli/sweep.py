@@ -1,11 +1,8 @@
 """`specbench sweep`: every step of a run by name."""
 
 import json
-import signal
 from dataclasses import dataclass
 from pathlib import Path
-from types import FrameType
-from typing import NoReturn
 
 import click
 
@@ -13,11 +10,14 @@ from tuner.campaign.campaign import begin_run, measure_all, reopen_run
 from tuner.cli.arguments import TrialCount, unused_trials
 from tuner.cli.progress import Watch, watch
 from tuner.cli.show import show_result
+from tuner.cli.signals import end_on_signals
 from tuner.engine.base import Checked, Engine
 from tuner.engine.make import make_engine
 from tuner.engine.process import interrupts_deferred
 from tuner.errors import EngineFailure, UserError
 from tuner.ledger.run import Run
+from tuner.memory.fits import machine_of, narrowed
+from tuner.memory.guard import guarded
 from tuner.report.run_report import write_report
 from tuner.result import Result, summarise_run
 from tuner.sweep.door import LoadedSweep, load_sweep, with_trials
@@ -42,8 +42,11 @@ def run(options: SweepOptions) -> int:
     # What an engine refuses is said before a folder is made.
     checked = engine.check(loaded)
     engine.refuse(checked.loaded)
+    machine = machine_of(engine, loaded.sweep)
+    checked = narrowed(checked, machine)
+    engine = guarded(engine, machine)
     folder = _folder(options, checked.loaded)
-    _end_on_signals()
+    end_on_signals()
     with folder.locked() as cleared:
         # From here on nobody else writes the run, and nothing refuses it any more.
         _extend(folder, checked.loaded, options)
@@ -149,13 +152,3 @@ def _report_what_there_is(folder: Run, options: SweepOptions) -> None:
 
 def _say_how_to_go_on(folder: Run) -> None:
     click.echo(f"specbench: go on with: specbench sweep --resume {folder.path}", err=True)
-
-
-def _end_on_signals() -> None:
-    """SIGTERM and a closed terminal end a run as Ctrl-C does: servers stopped, ledger whole."""
-
-    def interrupt(_number: int, _frame: FrameType | None) -> NoReturn:
-        raise KeyboardInterrupt
-
-    for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, interrupt)

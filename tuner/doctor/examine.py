@@ -6,7 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from tuner.doctor import interpreter, machine, servers, storage
+from tuner.doctor import interpreter, machine, memory, servers, storage
 from tuner.doctor.finding import Finding
 from tuner.doctor.launches import Launches
 from tuner.engine.make import make_engine
@@ -15,6 +15,7 @@ from tuner.engine.sglang.interpreter import installed_packages
 from tuner.engine.topology import visible_gpus
 from tuner.errors import EngineFailure, UserError
 from tuner.ledger.machine import inherited_variables
+from tuner.memory.fits import machine_of, narrowed
 from tuner.sweep.door import LoadedSweep
 
 
@@ -50,11 +51,16 @@ def _refusals(loaded: LoadedSweep) -> Iterator[Finding]:
     """What the sweep itself would refuse, in its own words and order."""
     try:
         engine = make_engine(loaded.sweep)
-        engine.refuse(engine.check(loaded).loaded)
+        checked = engine.check(loaded)
+        engine.refuse(checked.loaded)
+        meant = machine_of(engine, loaded.sweep)
+        fitting = narrowed(checked, meant)
     except UserError as error:
         yield Finding("stop", "sweep", str(error), "mend it: specbench sweep says the same")
         return
     yield Finding("ok", "sweep", f"{loaded.path}: {len(loaded.space.points)} points")
+    if meant is not None:
+        yield from memory.fits(checked, fitting, meant)
 
 
 def _common(results: Path, settled: frozenset[str]) -> Iterator[Finding]:

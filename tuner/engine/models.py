@@ -33,6 +33,8 @@ class Config:
     kv_heads: int | None = None
     target_hidden_size: int | None = None
     draft_vocab_size: int | None = None
+    dtype: str | None = None
+    """Of the weights that are not quantised, and of hidden states: `bfloat16`."""
     uses_aux_layers: bool = True
     aux_layers: tuple[int, ...] | None = None
     """eagle_config.eagle_aux_hidden_state_layer_ids: layers of the target, from 0."""
@@ -123,12 +125,23 @@ def _read(role: Literal["target", "draft"], name: str, source: Source, folder: P
     )
 
 
-def read_config(folder: Path) -> Config:
-    """The config.json of a model folder. Raises OSError, or ValueError for what is no config."""
+def config_data(folder: Path) -> dict[str, Any]:
+    """The object in a model folder's config.json. Raises OSError, or ValueError for another."""
     data = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     if not isinstance(data, dict):
         raise ValueError("it is no JSON object")
-    inner = next((data[name] for name in _INNER if isinstance(data.get(name), dict)), data)
+    return data
+
+
+def language_part(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The part of a config.json that describes the language model: itself in most."""
+    return next((data[name] for name in _INNER if isinstance(data.get(name), dict)), data)
+
+
+def read_config(folder: Path) -> Config:
+    """The config.json of a model folder. Raises OSError, or ValueError for what is no config."""
+    data = config_data(folder)
+    inner = language_part(data)
     architectures = data.get("architectures")
     eagle = data.get("eagle_config")
     eagle = eagle if isinstance(eagle, dict) else {}
@@ -143,6 +156,7 @@ def read_config(folder: Path) -> Config:
         kv_heads=_integer(inner, "num_key_value_heads"),
         target_hidden_size=_integer(data, "target_hidden_size"),
         draft_vocab_size=_integer(data, "draft_vocab_size"),
+        dtype=_dtype(inner) or _dtype(data),
         uses_aux_layers=eagle.get("use_aux_hidden_state", True) is not False,
         aux_layers=_integers(eagle.get("eagle_aux_hidden_state_layer_ids")),
     )
@@ -162,6 +176,12 @@ def has_template(folder: Path) -> bool:
 def _integer(data: Mapping[str, Any], name: str) -> int | None:
     value = data.get(name)
     return value if type(value) is int and value > 0 else None
+
+
+def _dtype(data: Mapping[str, Any]) -> str | None:
+    """`torch_dtype`, which transformers 5 writes as `dtype`."""
+    value = data.get("dtype") or data.get("torch_dtype")
+    return value.removeprefix("torch.") if isinstance(value, str) else None
 
 
 def _integers(value: Any) -> tuple[int, ...] | None:

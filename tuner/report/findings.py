@@ -14,6 +14,7 @@ from tuner.ledger.run import Run
 from tuner.measure.samples import Window
 from tuner.measure.samples_file import read_samples
 from tuner.measure.statistics import Interval, Metric
+from tuner.memory.fits import machine_of, narrowed
 from tuner.result import objective_of, summarise_run
 from tuner.sweep.document import read_document
 from tuner.sweep.door import LoadedSweep
@@ -99,7 +100,12 @@ class Findings:
         """Every candidate that gave numbers, the best first; those without an objective last."""
         spec = self.sweep.search.objective
         found = [Measured(r, objective_of(r, spec)) for r in self.ledger.candidates if r.metrics]
-        return tuple(sorted(found, key=lambda each: (each.value is None, -(each.value or 0.0))))
+        first = self.ledger.recommended  # the search's choice goes before a higher figure
+
+        def order(each: Measured) -> tuple[bool, bool, float]:
+            return each.record is not first, each.value is None, -(each.value or 0.0)
+
+        return tuple(sorted(found, key=order))
 
     @property
     def best(self) -> Measured | None:
@@ -142,7 +148,11 @@ class Findings:
         if self.release is None:
             return Checked(loaded)
         try:
-            return make_engine(self.sweep, self.release).check(loaded)
+            engine = make_engine(self.sweep, self.release)
+            found = [gpu.get("memory_gib") for gpu in self.run.machine().get("gpus", [])]
+            known = [gib for gib in found if isinstance(gib, int | float)]
+            machine = machine_of(engine, self.sweep, max(known)) if known else None
+            return narrowed(engine.check(loaded), machine)
         except UserError:  # an earlier specbench measured what this one refuses
             return Checked(loaded)
 

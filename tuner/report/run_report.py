@@ -11,12 +11,14 @@ from tuner.report.answer import answer, answer_table
 from tuner.report.cycle_words import cycle_section
 from tuner.report.figures import draw_figures
 from tuner.report.findings import Findings
+from tuner.report.levels import levels_table, write_adaptive
+from tuner.report.memory import memory_table
 from tuner.report.text import block, code, escaped
 from tuner.report.winner import launch_command, launch_script, write_winner
 
 
 def write_report(run: Run) -> Path:
-    """Write report.md, figures/, best.yaml and best.sh into the run folder.
+    """Write report.md, figures/, best.yaml, best.sh and adaptive.json into the run folder.
 
     Returns the path of report.md. Works on an unfinished run too: it shows what is there. Raises
     UserError where the run's files cannot be read, or the folder cannot be written to.
@@ -40,6 +42,8 @@ def _written(findings: Findings) -> Path:
         artificial=sections.artificial_words(findings),
         answer=answer(findings),
         answer_table=answer_table(findings),
+        levels_table=levels_table(findings),
+        adaptive=write_adaptive(findings),
         launch_words=sections.launch_words(findings),
         launch=_launch(findings, script),
         metric=code(findings.metric),
@@ -53,6 +57,7 @@ def _written(findings: Findings) -> Path:
         failures=sections.failures(findings),
         left_out=sections.left_out(findings),
         alike=sections.alike(findings),
+        memory=memory_table(run),
         facts=sections.facts(findings),
         inherited=sections.inherited(findings),
         command=block(sections.command(findings), "bash"),

@@ -4,6 +4,7 @@ import shlex
 
 from tuner.ledger.record import TrialRecord
 from tuner.report.answer import throughput
+from tuner.report.back_end import nccl_doubt
 from tuner.report.findings import NO_SPECULATION, Findings, Measured
 from tuner.report.text import (
     MISSING,
@@ -174,8 +175,8 @@ def doubts(findings: Findings) -> str:
         lines.append(
             f"- {escaped(level)} {code(name)}, {_trials(trials)}: {example}{escaped(told[0][0])}"
         )
-    if findings.ledger.note is not None:
-        lines.append(f"- {escaped(findings.ledger.note)}")
+    said = (findings.ledger.note, nccl_doubt(findings))
+    lines += [f"- {escaped(words)}" for words in said if words is not None]
     if len(versions := findings.versions()) > 1:
         lines.append(
             f"- the engine changed during the run: {', '.join(map(code, versions))}; its "

@@ -100,6 +100,13 @@ TABLE: Mapping[str, tuple[Row, ...]] = {
         Row("0.5.8", "multinomial", "environ.py:200"),
         Row("0.5.11", "match-expected", "environ.py:207"),
     ),
+    # what --speculative-adaptive-config holds: see adaptive.py
+    "adaptive_config": (
+        Row("0.5.8", None, "no speculative/adaptive_spec_params.py"),
+        Row("0.5.11", "one list", "speculative/adaptive_spec_params.py:98-101"),
+        Row("0.5.13", "batch sizes", "speculative/adaptive_spec_params.py:94-113"),
+        Row("0.5.14", "batch sizes, 0 steps too", "speculative/adaptive_spec_params.py:110"),
+    ),
     # exit status after SIGINT; SIGTERM drains and then ends with -9 in all
     "interrupted_status": (
         Row("0.5.8", "0", "measured on 0.5.17"),
@@ -122,6 +129,7 @@ Topic = Literal[
     "pipeline_variable",
     "prefill_graphs",
     "simulated_acceptance",
+    "adaptive_config",
     "interrupted_status",
     "port_taken",
 ]

@@ -1,0 +1,60 @@
+"""The memory estimate of every launch of the committed runs beside what its log says.
+
+    python scripts/memory_error.py [RUN ...]        default: all below results/
+
+GiB on each GPU, estimate / log. The models are those of results/README.md, whose shapes lie in
+this repository.
+"""
+
+import json
+import sys
+from pathlib import Path
+
+from make_dummy_models import configs
+
+from tuner.ledger.run import Run
+from tuner.memory.models import Pair
+from tuner.memory.shape import read_shape
+from tuner.report.memory import launches_held, memory_table
+
+SMOLLM2 = {  # huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct, config.json
+    "architectures": ["LlamaForCausalLM"],
+    "num_hidden_layers": 30,
+    "hidden_size": 576,
+    "intermediate_size": 1536,
+    "num_attention_heads": 9,
+    "num_key_value_heads": 3,
+    "vocab_size": 49152,
+    "tie_word_embeddings": True,
+}
+LLAMA = configs("llama-8b")
+CONFIGS = {
+    "models/llama8b-target": LLAMA["llama8b-target"],
+    "models/llama8b-eagle3": LLAMA["llama8b-eagle3"],
+    "models/smollm2/target": SMOLLM2,
+    "models/smollm2/draft": json.loads(Path("tests/sglang/real_draft/config.json").read_text()),
+}
+
+
+def main(folders: list[Path]) -> None:
+    worst: dict[str, float] = {}
+    for folder in folders or sorted(path.parent for path in Path("results").glob("*/*/run.json")):
+        run = Run.open(folder)
+        pair = pair_of_run(run)
+        print(f"**{folder.parent.name}**\n\n{memory_table(run, pair)}\n")
+        for held in launches_held(run, pair):
+            for name, (estimate, log) in held.compared().items():
+                if estimate is not None and log is not None and name != "tokens":
+                    worst[name] = max(worst.get(name, 0.0), abs(estimate - log))
+    told = ", ".join(f"{name} {gib:.2f}" for name, gib in worst.items())
+    print(f"Largest difference from a log, GiB: {told}")
+
+
+def pair_of_run(run: Run) -> Pair:
+    model = run.sweep().model
+    draft = None if model.draft is None else read_shape(CONFIGS[model.draft])
+    return Pair(read_shape(CONFIGS[model.target]), draft)
+
+
+if __name__ == "__main__":
+    main([Path(each) for each in sys.argv[1:]])

@@ -1,0 +1,47 @@
+"""`specbench comm` with a real process group: gloo, on this machine's CPU."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+from tests.sglang import build
+
+SWEEP = """
+name: comm
+engine: {{kind: sglang, python: {python}}}
+model: {{target: {target}, draft: {target}, algorithm: STANDALONE, tp: 2}}
+server: {{flags: {{device: cpu}}}}
+space:
+  num_steps: [3]
+  env: {{GLOO_SOCKET_IFNAME: [unset, nowhere0]}}
+"""
+
+
+def test_two_ranks_reduce_at_the_models_sizes(tmp_path: Path) -> None:
+    """A setting that cannot start is told from one that can, by torch's own words."""
+    target = build.models() / "tiny_w8"
+    hidden = json.loads((target / "config.json").read_text())["hidden_size"]
+    sweep, out = tmp_path / "comm.yaml", tmp_path / "comm.json"
+    python = build.DEFAULT / "venv" / "bin" / "python"
+    sweep.write_text(SWEEP.format(python=python, target=target))
+    command = [sys.executable, "-m", "tuner", "comm", str(sweep), "--rounds", "2"]
+    done = subprocess.run(
+        [*command, "--out", str(out), "--json"], capture_output=True, text=True, timeout=200
+    )
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert found == json.loads(out.read_text())
+    assert (found["backend"], found["device"], found["tp"]) == ("gloo", "CPU", 2)
+    assert [(each["parts"], each["elements"]) for each in found["messages"]] == [
+        (["draft"], hidden),
+        (["verify"], 4 * hidden),
+    ]
+    unset, broken = found["settings"]
+    assert unset["failure"] is None
+    assert all(us > 0 for each in unset["latencies"] for us in each["rounds"])
+    assert [len(each["rounds"]) for each in unset["latencies"]] == [2, 2]
+    assert broken["failure"] == "CRASH"
+    assert "nowhere0" in broken["message"]
+    assert [each["env"] for each in found["screened"]["keep"]] == [{}]
+    assert [each["failure"] for each in found["screened"]["drop"]] == ["CRASH"]

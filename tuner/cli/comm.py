@@ -1,0 +1,182 @@
+"""`specbench comm`: which communication settings are worth launching servers for."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from tuner.cli.signals import end_on_signals
+from tuner.comm.benchmark import run_job
+from tuner.comm.job import Wanted, job_by_hand
+from tuner.comm.measuring import measure_comm
+from tuner.comm.messages import BYTES
+from tuner.comm.results import CommResults, Measured
+from tuner.comm.screening import Screened, screened
+from tuner.comm.settings import Setting
+from tuner.errors import UserError
+from tuner.sweep.door import load_sweep
+from tuner.sweep.durations import parse_duration
+
+UNIT = "microseconds of one all-reduce"
+UNLIMITED = 10_000
+"""A width that no table reaches."""
+
+
+def parse_setting(text: str) -> Setting:
+    """`NCCL_PROTO=LL,NCCL_ALGO=Ring`, or `unset`. Raises UserError."""
+    if text.strip() == "unset":
+        return Setting()
+    pairs = [part.strip().partition("=") for part in text.split(",")]
+    if not all(name and equals for name, equals, _ in pairs):
+        raise UserError(
+            f"--setting {text} is no setting, write NCCL_PROTO=LL,NCCL_ALGO=Ring or unset"
+        )
+    return Setting(tuple(sorted((name, value) for name, _, value in pairs)))
+
+
+def parse_tokens(text: str) -> tuple[int, ...]:
+    """`1,4,8`. Raises UserError."""
+    words = text.split(",")
+    if not all(word.strip().isdecimal() and 0 < int(word) <= 10**6 for word in words):
+        raise UserError(f"--tokens {text} is no list of token counts, write 1,4,8")
+    return tuple(int(word) for word in words)
+
+
+def wanted_of(options: Mapping[str, Any]) -> Wanted:
+    """The command line's options as values. Raises UserError."""
+    tokens, limit = options["tokens"], options["limit"]
+    try:
+        limit_s = parse_duration(limit)
+    except ValueError as error:
+        raise UserError(f"--limit: {error}") from error
+    if limit_s <= 0:
+        raise UserError(f"--limit {limit} leaves no time, write 60s")
+    return Wanted(
+        hidden=options["hidden"],
+        dtype=_dtype(options["dtype"]),
+        tokens=None if tokens is None else parse_tokens(tokens),
+        tp=options["tp"],
+        python=options["python"],
+        device=options["device"],
+        settings=tuple(dict.fromkeys(parse_setting(each) for each in options["setting"])),
+        rounds=options["rounds"],
+        limit_s=limit_s,
+        at_once=options["at_once"],
+    )
+
+
+def _dtype(given: str | None) -> str | None:
+    if given is not None and given not in BYTES:
+        raise UserError(f"--dtype {given} is not known, write {' or '.join(BYTES)}")
+    return given
+
+
+def run_comm(
+    file: Path | None, engine: str | None, wanted: Wanted, out: Path | None, as_json: bool
+) -> None:
+    """Measure, print, and write the file. Raises UserError and EngineFailure."""
+    if out is not None and not out.parent.is_dir():
+        raise UserError(
+            "there is no such folder, give --out a file in one that is there", out.parent
+        )
+    end_on_signals()
+    results = _measure(file, engine, wanted)
+    decided = screened(results)
+    text = json.dumps({**results.to_json(), "screened": decided.to_json()}, indent=2)
+    if out is not None:
+        out.write_text(text + "\n", encoding="utf-8")
+    if as_json:
+        click.echo(text)
+    else:
+        _show(results, decided)
+
+
+def _measure(file: Path | None, engine: str | None, wanted: Wanted) -> CommResults:
+    if file is None:
+        if engine is not None:
+            raise UserError("--engine is for a sweep file, give one")
+        return run_job(job_by_hand(wanted, os.environ), _say)
+    return measure_comm(load_sweep(file, engine=engine), wanted, os.environ, _say)
+
+
+def _say(line: str) -> None:
+    click.echo(f"specbench: {line}", err=True)
+
+
+def _show(results: CommResults, decided: Screened) -> None:
+    title = f"all-reduce over {results.tp} ranks, {results.backend}, {results.device}"
+    console = Console(highlight=False, markup=False, soft_wrap=False)
+    table = _table(title, results, decided)
+    if console.measure(table, options=console.options.update(width=UNLIMITED)).minimum <= (
+        console.width
+    ):
+        console.print(table)
+    else:  # a table that does not fit would lose digits
+        _show_lines(title, results, decided)
+    for note in results.notes:
+        click.echo(f"note: {note}")
+    names = ", then ".join(each.setting.label() for each in decided.keep)
+    click.echo(f"worth a server: {names}")
+
+
+def _table(title: str, results: CommResults, decided: Screened) -> Table:
+    table = Table(
+        title=title,
+        title_justify="left",
+        caption=f"{UNIT}; in brackets 95 % intervals over the rounds",
+        caption_justify="left",
+    )
+    table.add_column("setting", overflow="fold", min_width=20)
+    for message in results.messages:
+        table.add_column(message.label(), justify="right", no_wrap=False, min_width=11)
+    table.add_column("verdict", overflow="fold", min_width=24)
+    for each in _ranked(results, decided):
+        cells = [_cell(each, index) for index in range(len(results.messages))]
+        table.add_row(each.setting.label(), *cells, verdict(each.setting, decided))
+    return table
+
+
+def _show_lines(title: str, results: CommResults, decided: Screened) -> None:
+    click.echo(f"{title}; {UNIT}; in brackets 95 % intervals over the rounds")
+    kept = {each.setting for each in decided.keep}
+    for each in _ranked(results, decided):
+        click.echo(f"{each.setting.label()}: {verdict(each.setting, decided)}")
+        if each.setting in kept:
+            for index, message in enumerate(results.messages):
+                click.echo(f"  {message.label()}: {_cell(each, index)}")
+
+
+def _ranked(results: CommResults, decided: Screened) -> list[Measured]:
+    """Kept ones by rank with those that they stand for, then the dropped ones."""
+    order: list[Setting] = []
+    for kept in decided.keep:
+        order.append(kept.setting)
+        order += [each.setting for each in decided.collapse if each.into == kept.setting]
+    order += [each.setting for each in decided.drop]
+    found = {each.setting: each for each in results.measured}
+    return [found[setting] for setting in order]
+
+
+def _cell(each: Measured, index: int) -> str:
+    if each.failure is not None:
+        return "-"
+    us = each.latency(index)
+    if us.low is None or us.high is None or us.low == us.high:
+        return f"{us.value:.1f}"
+    return f"{us.value:.1f} ({us.low:.1f} to {us.high:.1f})"
+
+
+def verdict(setting: Setting, decided: Screened) -> str:
+    """What is done with a setting, in words."""
+    for rank, kept in enumerate(decided.keep, start=1):
+        if kept.setting == setting:
+            return f"{rank}. {kept.reason}"
+    for collapsed in decided.collapse:
+        if collapsed.setting == setting:
+            return f"the same: {collapsed.reason}"
+    return next(f"dropped: {each.reason}" for each in decided.drop if each.setting == setting)

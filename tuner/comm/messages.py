@@ -1,0 +1,158 @@
+"""How large the all-reduces of a model are: tokens x hidden size x bytes, in verify and draft.
+
+Every layer of a tensor-parallel model reduces one hidden state for each token of the pass: the
+verify pass has num_draft_tokens a request, a draft step has eagle_topk a request, a plain decode
+step one.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.engine.models import Config, Hub, local
+from tuner.errors import UserError
+from tuner.sweep.model import Sweep
+from tuner.sweep.point import Point
+
+BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
+"""Of one element, by torch's name of the type."""
+_SPELLINGS = {"half": "float16", "float": "float32"}
+"""SGLang's --dtype."""
+MOST_SIZES = 8
+"""More are thinned out: neighbours tell nothing new, and each must be told apart from noise."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """What a token's hidden state is, in elements; the draft's may have another width."""
+
+    hidden: int
+    dtype: str
+    """torch's name."""
+    draft_hidden: int | None = None
+    """None: the target's."""
+
+
+@dataclass(frozen=True, order=True)
+class Message:
+    """One all-reduce."""
+
+    elements: int
+    bytes: int
+    """0 where a preset plays it, which knows tokens alone."""
+    tokens: int
+    parts: tuple[str, ...]
+    """Passes that send it: verify, draft; both where they are equal."""
+
+    def label(self) -> str:
+        """`verify, 4 tokens (32 KiB)`."""
+        noun = "token" if self.tokens == 1 else "tokens"
+        words = f"{' and '.join(self.parts)}, {self.tokens} {noun}"
+        if not self.bytes:
+            return words
+        size = f"{self.bytes} B" if self.bytes < 1024 else f"{self.bytes / 1024:.3g} KiB"
+        if self.bytes >= 2**20:
+            size = f"{self.bytes / 2**20:.3g} MiB"
+        return f"{words} ({size})"
+
+    def to_json(self) -> dict[str, Any]:
+        """The shape that files keep."""
+        return {
+            "parts": list(self.parts),
+            "tokens": self.tokens,
+            "elements": self.elements,
+            "bytes": self.bytes,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any]) -> "Message":
+        """What `to_json` wrote."""
+        return cls(data["elements"], data["bytes"], data["tokens"], tuple(data["parts"]))
+
+
+def token_counts(
+    points: Iterable[Point], levels: Iterable[int], tp: int
+) -> Mapping[str, frozenset[int]]:
+    """Tokens of one pass, by part, over all points and concurrency levels.
+
+    A draft that runs on one GPU reduces nothing.
+    """
+    verify, draft = set(), set()
+    for point in points:
+        verify.add(point.num_draft_tokens or 1)
+        size = tp if point.draft_tp in (None, "target") else point.draft_tp
+        if point.num_steps is not None and size != 1:
+            draft.add(point.eagle_topk or 1)
+    batches = sorted(set(levels))
+    return {
+        "verify": frozenset(tokens * batch for tokens in verify for batch in batches),
+        "draft": frozenset(tokens * batch for tokens in draft for batch in batches),
+    }
+
+
+def messages(shape: Shape, tokens: Mapping[str, frozenset[int]]) -> tuple[Message, ...]:
+    """The sizes to measure, ascending: MOST_SIZES at most, the smallest and largest among them."""
+    found: dict[int, Message] = {}
+    for part, counts in tokens.items():
+        width = (shape.draft_hidden if part == "draft" else None) or shape.hidden
+        for count in counts:
+            elements = count * width
+            parts = (*found[elements].parts, part) if elements in found else (part,)
+            found[elements] = Message(elements, elements * BYTES[shape.dtype], count, parts)
+    return thinned(tuple(found[elements] for elements in sorted(found)))
+
+
+def thinned(sizes: tuple[Message, ...]) -> tuple[Message, ...]:
+    """Of many sizes, ascending, those that lie nearest to even steps of their logarithm."""
+    if len(sizes) <= MOST_SIZES:
+        return sizes
+    low, high = math.log(sizes[0].elements), math.log(sizes[-1].elements)
+    steps = [low + (high - low) * index / (MOST_SIZES - 1) for index in range(MOST_SIZES)]
+    nearest = {min(sizes, key=lambda m: abs(math.log(m.elements) - step)) for step in steps}
+    return tuple(sorted(nearest))
+
+
+def shape_of(
+    sweep: Sweep, environment: Mapping[str, str], hidden: int | None, dtype: str | None
+) -> Shape:
+    """The model's shape: as given, else as its config.json says.
+
+    Raises UserError where neither says it.
+    """
+    hub = Hub.of(environment)
+    revision = sweep.server.flags.get("revision")
+    target = local("target", sweep.model.target, hub, str(revision or "main"))
+    config = target.config
+    width = hidden or (config.hidden_size if config is not None else None)
+    if width is None:
+        absent = target.source in ("not cached", "absent")
+        why = target.trouble or ("is not here" if absent else "has no config.json that says it")
+        raise UserError(
+            f"the hidden size of {sweep.model.target} is not known (it {why}), give --hidden N"
+        )
+    draft = None
+    if hidden is None and sweep.model.draft is not None:
+        named = sweep.server.flags.get("speculative-draft-model-revision")
+        found = local("draft", sweep.model.draft, hub, str(named or revision or "main"))
+        draft = found.config.hidden_size if found.config is not None else None
+    return Shape(width, _dtype(sweep, config, dtype), draft)
+
+
+def _dtype(sweep: Sweep, config: Config | None, given: str | None) -> str:
+    asked = given or sweep.server.flags.get("dtype")
+    if asked in (None, "auto"):
+        if config is None:
+            raise UserError(
+                f"the type of {sweep.model.target}'s hidden states is not known, give --dtype "
+                f"{' or '.join(BYTES)}"
+            )
+        # What SGLang does with a float32 checkpoint, and takes one for that says nothing.
+        name = "float16" if config.dtype in (None, "float32") else config.dtype
+    else:
+        name = _SPELLINGS.get(str(asked), str(asked))
+    if name not in BYTES:
+        raise UserError(
+            f"hidden states of {name} are not known here, give --dtype {' or '.join(BYTES)}"
+        )
+    return str(name)

@@ -1,0 +1,127 @@
+"""What the benchmark has measured, as values and as JSON."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from tuner.comm.messages import Message
+from tuner.comm.settings import Setting
+from tuner.errors import Failure, UserError
+from tuner.measure.paired import mean_interval, ratio_of_rounds
+from tuner.measure.statistics import Interval
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One setting: its latencies, or why it has none."""
+
+    setting: Setting
+    rounds: tuple[tuple[float, ...], ...] = ()
+    """Microseconds of one all-reduce by message and round, each the median of its round."""
+    failure: Failure | None = None
+    message: str | None = None
+    """The sentence that goes with the failure."""
+    no_graphs: str | None = None
+    """Why CUDA graphs could not be captured, so that launches are in the figures."""
+
+    def latency(self, index: int) -> Interval:
+        """Of message `index` over the rounds; ends are None with one round."""
+        return mean_interval(self.rounds[index])
+
+    def ratio(self, other: "Measured", index: int) -> Interval:
+        """This one's latency over the other's, by rounds that ran beside each other."""
+        return ratio_of_rounds(self.rounds[index], other.rounds[index])
+
+
+@dataclass(frozen=True)
+class CommResults:
+    """A whole benchmark. Every setting that has latencies has them for every message."""
+
+    messages: tuple[Message, ...]
+    measured: tuple[Measured, ...]
+    backend: str
+    """`NCCL 2.28.9`, `gloo`, or what a preset plays."""
+    device: str
+    tp: int
+    simulated: bool = False
+    notes: tuple[str, ...] = ()
+
+    @property
+    def usable(self) -> tuple[Measured, ...]:
+        """Settings with latencies."""
+        return tuple(each for each in self.measured if each.failure is None)
+
+    def to_json(self) -> dict[str, Any]:
+        """The shape of `--json` and `--out`, without what follows from it."""
+        return {
+            "format": FORMAT,
+            "simulated": self.simulated,
+            "backend": self.backend,
+            "device": self.device,
+            "tp": self.tp,
+            "notes": list(self.notes),
+            "messages": [message.to_json() for message in self.messages],
+            "settings": [self._setting(each) for each in self.measured],
+        }
+
+    def _setting(self, each: Measured) -> dict[str, Any]:
+        latencies = []
+        for index, rounds in enumerate(each.rounds):
+            found = each.latency(index)
+            us = {"us": found.value, "us_low": found.low, "us_high": found.high}
+            latencies.append({**us, "rounds": list(rounds)})
+        return {
+            **each.setting.to_json(),
+            "failure": None if each.failure is None else str(each.failure),
+            "message": each.message,
+            "no_graphs": each.no_graphs,
+            "latencies": latencies,
+        }
+
+    @classmethod
+    def from_json(cls, data: Mapping[str, Any], where: str) -> "CommResults":
+        """What `to_json` wrote. Raises UserError at `where` for anything else."""
+        try:
+            if data["format"] != FORMAT:
+                raise UserError(f"this has format {data['format']}, {FORMAT} is read here", where)
+            return cls(
+                messages=tuple(Message.from_json(each) for each in data["messages"]),
+                measured=tuple(_measured(each) for each in data["settings"]),
+                backend=data["backend"],
+                device=data["device"],
+                tp=data["tp"],
+                simulated=data["simulated"],
+                notes=tuple(data["notes"]),
+            )
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            message = "this is not what specbench comm --out writes, make it again"
+            raise UserError(message, where) from error
+
+
+def read_results(path: Path) -> CommResults:
+    """The file that `specbench comm --out` wrote. Raises UserError."""
+    try:
+        data = json.loads(path.read_bytes())
+    except OSError as error:
+        message = f"{error.strerror}, give a file that specbench comm --out wrote"
+        raise UserError(message, path) from error
+    except ValueError as error:
+        raise UserError(
+            "this is not JSON, make it again with specbench comm --out", path
+        ) from error
+    return CommResults.from_json(data, str(path))
+
+
+def _measured(data: Mapping[str, Any]) -> Measured:
+    rounds: Sequence[Sequence[float]] = [each["rounds"] for each in data["latencies"]]
+    return Measured(
+        setting=Setting.from_json(data),
+        rounds=tuple(tuple(map(float, each)) for each in rounds),
+        failure=None if data["failure"] is None else Failure(data["failure"]),
+        message=data["message"],
+        no_graphs=data["no_graphs"],
+    )

@@ -1,0 +1,205 @@
+"""The answer for each concurrency: what is fastest there, and SGLang's file that has it."""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tuner.engine.base import Command
+from tuner.engine.sglang.adaptive import (
+    FILE,
+    SWITCH,
+    adaptive_config,
+    adaptive_refusal,
+    takes_zero,
+)
+from tuner.engine.sglang.planned import Planned
+from tuner.engine.sglang.releases import Release, parse_version
+from tuner.errors import UserError
+from tuner.report.answer import throughput
+from tuner.report.findings import NO_SPECULATION, Findings, Measured
+from tuner.report.text import MISSING, block, code, markdown_table, ratio
+from tuner.report.winner import launch_script
+from tuner.search.objective import objective
+from tuner.sweep.point import Point
+
+
+def levels_table(findings: Findings) -> str | None:
+    """The fastest configuration at each concurrency; None where there is only one to tell of."""
+    found = findings.result.by_level
+    if len(found) < 2:
+        return None
+    rows = []
+    for level, best in found.items():
+        shown = Measured(best.record, None)
+        same = [_name(Measured(each, None)) for each in best.alike]
+        cells = [str(level), _name(shown), ", ".join(same) or MISSING]
+        gain = "1" if best.record.role == "baseline" else ratio(best.speedup)
+        rows.append([*cells, throughput(shown, level, findings.metric), gain])
+    header = ["concurrency", "fastest there", "not told apart from it", "tok/s", "speed-up"]
+    return markdown_table(header, rows, 3)
+
+
+def _name(shown: Measured) -> str:
+    return NO_SPECULATION if shown.point is None else code(shown.label)
+
+
+@dataclass(frozen=True)
+class Chains:
+    """The measured chains that differ in their steps alone."""
+
+    family: Point
+    """Their point without steps and tokens."""
+    measured: tuple[Measured, ...]
+
+    def fastest(self, level: int) -> Measured | None:
+        """None where none was compared at this concurrency."""
+        known = [each for each in self.measured if level in each.speedups]
+        return max(known, key=lambda each: each.speedups[level].value, default=None)
+
+
+@dataclass(frozen=True)
+class Adaptive:
+    """What adaptive.json says."""
+
+    release: Release
+    content: Mapping[str, Any]
+    steps: Mapping[int, int]
+    """Chain length by concurrency."""
+    longest: Measured
+    """The trial of the longest chain in the file: such a server is launched with it."""
+    unsaid: tuple[int, ...]
+    """Levels where no speculation is faster and the release takes no 0."""
+
+
+def adaptive(findings: Findings) -> Adaptive | str:
+    """The file that one server would have, or why there is none.
+
+    From the chains of one group of equal settings: the one that is best over all levels, each
+    level with its own best length.
+    """
+    release = _release(findings)
+    if isinstance(release, str):
+        return release
+    groups = _groups(findings.ranked)
+    if not groups:
+        return "no chain (eagle_topk 1) was measured"
+    sweep, levels = findings.sweep, [*findings.result.by_level]
+    refusal: str | None = None
+    found: list[tuple[float, Adaptive]] = []
+    for group in groups:
+        point = group.measured[0].point
+        assert point is not None
+        made = adaptive_refusal(Planned.of(sweep, point, release)) or _of(group, levels, release)
+        if isinstance(made, str):
+            refusal = refusal or made
+            continue
+        gains = {level: _gain(group, level, steps) for level, steps in made.steps.items()}
+        found.append((objective(gains, sweep.search.objective), made))
+    if not found:
+        assert refusal is not None
+        return refusal
+    return max(found, key=lambda pair: pair[0])[1]
+
+
+def _release(findings: Findings) -> Release | str:
+    if findings.release is None:
+        return "no server said which SGLang it is"
+    try:
+        return parse_version(findings.release)
+    except UserError as error:
+        return error.message
+
+
+def _groups(measured: Iterable[Measured]) -> list[Chains]:
+    """Groups of chains, the one with the best candidate first."""
+    groups: dict[Point, list[Measured]] = {}
+    for each in measured:
+        point = each.point
+        if each.value is not None and point is not None and point.eagle_topk == 1:
+            family = replace(point, num_steps=None, num_draft_tokens=None)
+            groups.setdefault(family, []).append(each)
+    return [Chains(family, tuple(members)) for family, members in groups.items()]
+
+
+def _of(group: Chains, levels: list[int], release: Release) -> Adaptive | str:
+    steps: dict[int, int] = {}
+    unsaid = []
+    for level in levels:
+        best = group.fastest(level)
+        if best is None or best.point is None or best.point.num_steps is None:
+            return f"no chain was measured at concurrency {level}"
+        loses = best.speedups[level].value <= 1
+        if loses and not takes_zero(release):
+            unsaid.append(level)
+        steps[level] = 0 if loses and takes_zero(release) else best.point.num_steps
+    content = adaptive_config(steps, release)
+    if isinstance(content, str):
+        return content
+    longest = max(steps.values())
+    [launched] = [each for each in group.measured if each.point and each.point.num_steps == longest]
+    return Adaptive(release, content, steps, launched, tuple(unsaid))
+
+
+def _gain(group: Chains, level: int, steps: int) -> float:
+    best = group.fastest(level)
+    assert best is not None
+    return best.speedups[level].value if steps else 1.0
+
+
+def write_adaptive(findings: Findings) -> list[str]:
+    """Write adaptive.json, or remove an earlier one. Returns what the report says of it."""
+    if not findings.result.by_level:
+        findings.run.adaptive_json.unlink(missing_ok=True)
+        return []
+    made = adaptive(findings)
+    if isinstance(made, str):
+        findings.run.adaptive_json.unlink(missing_ok=True)
+        return [f"There is no `adaptive.json` (chain lengths by batch size): {made}."]
+    text = json.dumps(made.content, indent=2)
+    findings.run.adaptive_json.write_text(text + "\n", encoding="utf-8")
+    return [_told(made), *_launch(made, findings)]
+
+
+def _told(made: Adaptive) -> str:
+    release = f"SGLang {made.release.known}"
+    if len(set(made.steps.values())) == 1:
+        words = "one length for all batch sizes, which `--speculative-num-steps` alone says as well"
+    elif made.release.text("adaptive_config") == "one list":
+        words = (
+            f"{release} has one list for all batch sizes and chooses from it by acceptance, so a "
+            "length need not be used where it was the best"
+        )
+    else:
+        words = "; ".join(_slots(made.steps))
+    told = f"`adaptive.json` has this for one server, in the form of {release}: {words}."
+    if 0 in made.steps.values():
+        told += " With 0 steps nothing is drafted, but the draft still follows each token."
+    if made.unsaid:
+        levels = ", ".join(map(str, made.unsaid))
+        told += f" At concurrency {levels} no speculation is faster, but {release} takes no 0."
+    return told + " A server that switches by itself was not measured."
+
+
+def _launch(made: Adaptive, findings: Findings) -> Iterator[str]:
+    """The launch of such a server: the longest chain's with the file. None of a simulated run."""
+    recorded = made.longest.record.command
+    if recorded is None or findings.simulated or len(set(made.steps.values())) == 1:
+        return
+    command = Command.from_json(recorded)
+    words = (*command.argv, f"--{SWITCH}", f"--{FILE}", str(findings.run.adaptive_json))
+    script = launch_script(replace(command, argv=words)).partition("\nset -eu\n")[2]
+    yield "Such a server is launched by:"
+    yield block(script, "bash")
+
+
+def _slots(steps: Mapping[int, int]) -> Iterator[str]:
+    sizes = sorted(steps)
+    for index, size in enumerate(sizes):
+        first = size if index else 1
+        last = sizes[index + 1] - 1 if index + 1 < len(sizes) else None
+        if last is None:
+            where = f"from batch size {first} on"
+        else:
+            where = f"at batch size {first}" + (f" to {last}" if last > first else "")
+        yield f"{steps[size]} step{'s' * (steps[size] != 1)} {where}"

@@ -1,0 +1,122 @@
+"""What servers held of each GPU: the estimate beside what their logs say."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+
+from tuner.engine.base import server_config
+from tuner.engine.sglang.releases import Release, parse_version
+from tuner.engine.sglang.sizes import Sizes, read_sizes
+from tuner.errors import UserError
+from tuner.ledger.record import TrialRecord
+from tuner.ledger.run import Run
+from tuner.memory.held import cache_of, free_of, offsets_of
+from tuner.memory.models import Pair, pair_of
+from tuner.memory.server import Offsets, ServerMemory, server_memory
+from tuner.report.findings import NO_SPECULATION
+from tuner.report.text import MISSING, code, markdown_table, number
+
+HEADER = ["launch", "target", "draft", "KV cache", "after a first log", "tokens", "free"]
+
+
+@dataclass(frozen=True)
+class Held:
+    """One launch. `learned` is the estimate as the run's earlier logs correct it, if any."""
+
+    label: str
+    told: ServerMemory
+    learned: ServerMemory | None
+    logged: Sizes
+    gpu: float
+
+    def compared(self) -> dict[str, tuple[float | None, float | None]]:
+        """(estimate, log) by what, GiB but for `tokens`."""
+        cache, drafts = cache_of(self.logged), self.logged.draft is not None
+        return {
+            "target": (self.told.target, self.logged.target),
+            "draft": (self.told.loading if drafts else None, self.logged.draft),
+            "KV cache": (self.told.cache, cache),
+            "after a first log": (self.learned.cache if self.learned else None, cache),
+            "tokens": (self.told.tokens, self.logged.tokens),
+            "free": (free_of(self.told, self.gpu), self.logged.free),
+        }
+
+    def cells(self) -> list[str]:
+        """A table's row without its first cell: `estimate / log`."""
+        return [_cell(name, *pair) for name, pair in self.compared().items()]
+
+
+def _cell(name: str, estimate: float | None, log: float | None) -> str:
+    if log is None or (name == "after a first log" and estimate is None):
+        return MISSING
+    if name != "tokens":
+        return f"{number(estimate, 2)} / {number(log, 2)}"
+    told = MISSING if estimate is None else f"{estimate:,.0f}"
+    off = "" if not estimate else f" ({100 * (estimate / log - 1):+.1f} %)"
+    return f"{told} / {log:,.0f}{off}"
+
+
+def launches_held(run: Run, pair: Pair | None = None) -> Iterator[Held]:
+    """Every launch of SGLang whose log states sizes; `pair` instead of the models' files here."""
+    sweep, gpu = run.sweep(), _gpu(run)
+    if sweep.engine.kind != "sglang" or gpu is None:
+        return
+    models = pair or pair_of(sweep)
+    known: Offsets | None = None
+    drafts: dict[object, float] = {}
+    seen: set[int] = set()
+    for record in run.records():
+        log, release = run.log_file(record.launch_id), _release(record)
+        if record.launch_id in seen or release is None or not log.exists():
+            continue
+        seen.add(record.launch_id)
+        logged = read_sizes(log)
+        if logged.target is None:
+            continue
+        config = server_config(sweep, record.at, tuple(record.warm_steps))
+        placed = record.at and record.at.draft_tp
+        told, again = server_memory(config, models, release, gpu), None
+        if known is not None:
+            corrected = replace(known, draft=drafts.get(placed, 0.0))
+            again = server_memory(config, models, release, gpu, corrected)
+        off = offsets_of(told, logged, gpu)
+        known = known or off
+        if logged.draft is not None:
+            drafts.setdefault(placed, off.draft)
+        yield Held(_label(record), told, again, logged, gpu)
+
+
+def _gpu(run: Run) -> float | None:
+    found = [gpu.get("memory_gib") for gpu in run.machine().get("gpus", [])]
+    return min((float(gib) for gib in found if isinstance(gib, int | float)), default=None)
+
+
+def _release(record: TrialRecord) -> Release | None:
+    try:
+        return None if record.engine_version is None else parse_version(record.engine_version)
+    except UserError:
+        return None
+
+
+def _label(record: TrialRecord) -> str:
+    if record.warm_steps:
+        return f"chains of {', '.join(map(str, record.warm_steps))} steps"
+    return record.at.label() if record.at else NO_SPECULATION
+
+
+def memory_table(run: Run, pair: Pair | None = None) -> str | None:
+    """Estimate / log of each launch; None without such logs.
+
+    Launches that differ in nothing but what is free are one row, with the least that was.
+    """
+    groups: dict[tuple[str, ...], list[Held]] = {}
+    for held in launches_held(run, pair):
+        groups.setdefault(tuple(held.cells()[:-1]), []).append(held)
+    if not groups:
+        return None
+    rows = []
+    for alike in groups.values():
+        least = min(alike, key=lambda each: each.logged.free or 0.0)
+        label = alike[0].label
+        more = f" and {len(alike) - 1} more" if len(alike) > 1 else ""
+        rows.append([(label if label == NO_SPECULATION else code(label)) + more, *least.cells()])
+    return markdown_table(HEADER, rows, 1)
