@@ -11,7 +11,7 @@ import pytest
 
 from tests.plugin.test_loading import LOAD, fake_sglang
 from tests.plugin.test_loading import run as run_python
-from tuner.plugin.specbench_sglang import settings, steps, switch
+from tuner.plugin.specbench_sglang import settings, steps, switch, versions
 from tuner.plugin.specbench_sglang.problems import NotPatched, Refused
 
 
@@ -145,6 +145,22 @@ def test_what_cannot_work_is_refused_before_loading(
         return
     with pytest.raises(Refused, match=reason):
         steps.refuse(SimpleNamespace(**{**FINE, **given}))
+
+
+@pytest.mark.parametrize(("release", "takes"), [("0.5.13", False), ("0.5.14", True)])
+def test_no_drafts_at_all_is_refused_where_sglang_cannot(
+    monkeypatch: pytest.MonkeyPatch, release: str, takes: bool
+) -> None:
+    """0.5.13 has no verify without drafts: the server would die at the first switch to it."""
+    params = named("params", resolve_candidate_steps_from_config=lambda cfg_path: [0, 5])
+    parent = named("sglang.srt.speculative", adaptive_spec_params=params)
+    monkeypatch.setitem(sys.modules, "sglang.srt.speculative", parent)
+    monkeypatch.setattr(versions, "installed", lambda: versions.parse(release))
+    if takes:
+        steps.refuse(SimpleNamespace(**FINE))
+        return
+    with pytest.raises(Refused, match="chains of 0 drafts need SGLang 0.5.14"):
+        steps.refuse(SimpleNamespace(**FINE))
 
 
 class Controller:

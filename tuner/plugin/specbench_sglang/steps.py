@@ -10,7 +10,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from . import settings
+from . import settings, versions
 from .problems import STEP_SWITCH, NotPatched, Refused
 
 Slots = tuple[dict[str, Any], dict[int, dict[str, Any]]]
@@ -101,6 +101,8 @@ def refuse(args: Any) -> None:
             f"with the longest chain: --speculative-num-steps {built[-1]}",
             STEP_SWITCH,
         )
+    if built[0] == 0 and not versions.installed().can_draft_nothing:
+        raise Refused("chains of 0 drafts need SGLang 0.5.14 or later", STEP_SWITCH)
     if (getattr(args, "pp_size", None) or 1) > 1:
         raise Refused("pipeline stages (pp_size > 1) do not switch together", STEP_SWITCH)
     if (getattr(args, "tokenizer_worker_num", None) or 1) > 1:

@@ -68,8 +68,13 @@ class Version:
 
     @property
     def switches_steps(self) -> bool:
-        """Adaptive speculation with one worker, any length per batch size, and 0 among them."""
+        """Adaptive speculation with one worker and any lengths per batch size."""
         return self.numbers >= FIRST_WITH_STEPS
+
+    @property
+    def can_draft_nothing(self) -> bool:
+        """0 may be among the lengths; 0.5.13 takes positive ones only, and would not verify."""
+        return self.numbers >= (0, 5, 14)
 
     @property
     def forgets_captured_width(self) -> bool:
