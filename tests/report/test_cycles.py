@@ -120,6 +120,29 @@ def test_what_is_lost_outside_decoding_is_not_blamed_on_the_draft(tmp_path: Path
     assert "needs an accept length" not in words
 
 
+def test_cut_off_drafts_are_not_taken_for_delivered_tokens(tmp_path: Path) -> None:
+    """Short answers cut accepted drafts off: decoding can lose whatever the accept length says."""
+    base, metrics = figures(H200, None, (1,)), figures(H200, chain(3), (1,))
+    base["1"]["decode_tok_s"], metrics["1"]["decode_tok_s"] = 241.1, 235.7
+    metrics["1"] |= {"speedup": 0.97, "speedup_low": 0.95, "speedup_high": 0.99}
+    trials = [Trial(None, metrics=base), Trial(chain(3), metrics=metrics)]
+    words = why_it_loses(Findings(make_run(tmp_path, trials)))
+    assert words is not None
+    assert "outside decoding" not in words
+    assert "without those that the ends of answers cut off" in words
+
+
+def test_no_reason_is_given_for_what_noise_may_have_made(tmp_path: Path) -> None:
+    """A cause that was made up for noise sends people tuning the wrong thing."""
+    metrics = figures(KIMI, chain(2), (1,))
+    metrics["1"] |= {"speedup": 0.99, "speedup_low": 0.69, "speedup_high": 1.51}
+    trials = [Trial(None, metrics=figures(KIMI, None, (1,))), Trial(chain(2), metrics=metrics)]
+    words = "\n".join(answer(Findings(make_run(tmp_path, trials))))
+    assert "**No candidate is shown to be faster.** Launch the server without" in words
+    assert "Why:" not in words
+    assert "fastest here" not in words
+
+
 def test_a_run_that_wins_gives_no_reason_for_losing(tmp_path: Path) -> None:
     findings = run_of(tmp_path, H200, [chain(2), chain(3)])
     assert why_it_loses(findings) is None
@@ -192,6 +215,17 @@ def test_a_wiring_fault_is_suspected_before_anything_is_tuned(tmp_path: Path) ->
     words = told(run_of(tmp_path, KIMI, [chain(2), chain(5)], acceptance=0.19))
     assert "- acceptance is 19 % at position 1: check the hidden-state wiring" in words
     assert "wiring" not in told(run_of(tmp_path, KIMI, [chain(2), chain(5)]))
+
+
+def test_ngram_has_no_wiring(tmp_path: Path) -> None:
+    """It has no draft model: what to look at is the prompts."""
+    point = Point(num_draft_tokens=8)
+    metrics = figures(KIMI, chain(2), (1,), acceptance=0.19)
+    trials = [Trial(None, metrics=figures(KIMI, None, (1,))), Trial(point, metrics=metrics)]
+    ngram = STEPS_ONLY.replace("draft: example/draft, algorithm: EAGLE3", "algorithm: NGRAM")
+    ngram = ngram.replace("num_steps: {low: 1, high: 6}", "num_draft_tokens: [8]")
+    words = told(Findings(make_run(tmp_path, trials, sweep=ngram)))
+    assert "wiring" not in words
 
 
 def test_chains_that_nobody_measured_are_predicted(tmp_path: Path) -> None:

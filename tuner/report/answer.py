@@ -8,6 +8,7 @@ from tuner.report.text import change, code, count, escaped, interval, markdown_t
 
 RIVALS = 5
 """Candidates after the best that are held against it."""
+NOT_SHOWN = "the interval includes 1, so no difference has been shown"
 MANY = 5
 """From this many candidates on, the best one's first measurement is likely a lucky one."""
 
@@ -23,8 +24,10 @@ def answer(findings: Findings) -> list[str]:
         return ["**No answer.** No candidate gave numbers, so there is nothing to compare."]
     best = findings.best
     if findings.winner is findings.baseline:
+        shown = any(_seen(bounds) != NOT_SHOWN for bounds in best.speedups.values())
+        first = "No speculation is fastest here" if shown else "No candidate is shown to be faster"
         lines = [
-            "**No speculation is fastest here.** Launch the server without it. The best "
+            f"**{first}.** Launch the server without speculation. The best "
             f"candidate, {code(best.label)}, is {_changes(findings, best)}."
         ]
     else:
@@ -144,4 +147,4 @@ def _seen(bounds: Interval) -> str:
         return "the interval lies above 1, so it is faster by more than noise"
     if bounds.high < 1:
         return "the interval lies below 1, so it is slower by more than noise"
-    return "the interval includes 1, so no difference has been shown"
+    return NOT_SHOWN

@@ -12,6 +12,8 @@ def confirmed_words(findings: Findings, best: Measured) -> str | None:
     lengths = ", ".join(map(str, best.record.warm_steps))
     begin = f"It was measured on a server that switches between chains of {lengths} steps"
     again = findings.ledger.confirmation(best.record)
+    if again is None and findings.winner is findings.baseline:
+        return f"{begin}; it has had no launch of its own."
     if again is None:
         return (
             f"{begin}, not on one of its own as `best.sh` starts it: confirm it with "

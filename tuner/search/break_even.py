@@ -16,6 +16,8 @@ class BreakEven:
     accept_length: float
     """Tokens that a cycle brings to each stream, bonus included."""
     num_steps: int | None
+    decode_ratio: float | None = None
+    """Measured decode speed over that without speculation; None: not measured."""
 
     @property
     def needed(self) -> float:
@@ -24,8 +26,17 @@ class BreakEven:
 
     @property
     def gain(self) -> float:
-        """Decode speed over that without speculation."""
-        return self.accept_length / self.needed
+        """Decode speed over that without speculation, as measured where it was.
+
+        What accept length and cycle say alone is too much by the accepted drafts that the end of
+        an answer cuts off.
+        """
+        return self.accept_length / self.needed if self.decode_ratio is None else self.decode_ratio
+
+    @property
+    def delivered(self) -> float:
+        """Tokens of a cycle that reached the client, per stream."""
+        return self.gain * self.needed
 
     @property
     def hopeless(self) -> bool:
@@ -43,4 +54,6 @@ def break_even(
         return None
     if not all(math.isfinite(each) and each > 0 for each in (step, cycle, length)):
         return None
-    return BreakEven(float(step), float(cycle), float(length), num_steps)
+    speeds = plain.get("decode_tok_s"), speculating.get("decode_tok_s")
+    ratio = speeds[1] / speeds[0] if speeds[0] and speeds[1] else None
+    return BreakEven(float(step), float(cycle), float(length), num_steps, ratio)
