@@ -159,7 +159,7 @@ def test_no_drafts_at_all_is_refused_where_sglang_cannot(
     if takes:
         steps.refuse(SimpleNamespace(**FINE))
         return
-    with pytest.raises(Refused, match="chains of 0 drafts need SGLang 0.5.14"):
+    with pytest.raises(Refused, match=r"chains of 0 drafts need SGLang 0\.5\.14"):
         steps.refuse(SimpleNamespace(**FINE))
 
 
