@@ -17,11 +17,11 @@ import pytest
 from tests.sweeps import tiny_sweep
 from tuner.doctor import interpreter, machine, pairs, presence, storage
 from tuner.doctor.finding import Finding, exit_code, softened
-from tuner.doctor.launches import Launches
 from tuner.doctor.pairs import Pair
 from tuner.engine import topology
 from tuner.engine.models import Config, Hub, Model, local, read_config
 from tuner.engine.sglang.interpreter import Installed, installed_packages
+from tuner.engine.sglang.launches import Launches
 from tuner.engine.sglang.releases import parse_version
 from tuner.engine.topology import Gpu, Gpus, Link
 from tuner.sweep.door import load_sweep
@@ -256,6 +256,50 @@ def test_hub_settings_are_those_of_the_servers_environment() -> None:
     assert Hub.of({"XDG_CACHE_HOME": "/x", "HF_HUB_OFFLINE": "0"}) == Hub(
         Path("/x/huggingface/hub"), False
     )
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [
+        {"HF_HOME": ""},
+        {"HF_HOME": "~nosuchuser/x"},
+        {"HF_HOME": "~/x", "HOME": "/h/"},
+        {"HOME": "/h"},
+        {"XDG_CACHE_HOME": "", "HOME": "/h"},
+        {"XDG_CACHE_HOME": "~/c", "HOME": "/"},
+        {"HF_HUB_CACHE": "$DATA/${MORE}/$NONE", "DATA": "/d", "MORE": "m"},
+        {"HUGGINGFACE_HUB_CACHE": "~/old", "HOME": "/h"},
+        {},
+    ],
+)
+def test_odd_hub_settings_are_read_as_huggingface_hub_reads_them(
+    environment: dict[str, str],
+) -> None:
+    """Else doctor looks in another folder than the server, or ends in a traceback."""
+    # The lines of huggingface_hub/constants.py, under that environment.
+    lines = """
+import os
+home = os.path.join(os.path.expanduser("~"), ".cache")
+home = os.path.join(os.getenv("XDG_CACHE_HOME", home), "huggingface")
+home = os.path.expandvars(os.path.expanduser(os.getenv("HF_HOME", home)))
+cache = os.getenv("HUGGINGFACE_HUB_CACHE", os.path.join(home, "hub"))
+print(os.path.expandvars(os.path.expanduser(os.getenv("HF_HUB_CACHE", cache))))
+"""
+    command = [sys.executable, "-I", "-c", lines]
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, check=True)
+    assert Hub.of(environment).cache == Path(done.stdout.rstrip("\n"))
+
+
+def test_an_environment_without_a_home_is_no_traceback(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Containers run as users that no password file knows."""
+    monkeypatch.setattr("pwd.getpwuid", {}.__getitem__)
+    assert Hub.of({}).cache == Path("~/.cache/huggingface/hub")
+
+
+@pytest.mark.parametrize("name", ["a" * 300, "org/" + "a" * 97, "org/a--b", "org/name.git"])
+def test_what_the_hub_never_looks_up_is_absent(tmp_path: Path, name: str) -> None:
+    """huggingface_hub refuses such names itself, at the first launch."""
+    assert local("target", name, Hub(tmp_path, offline=False)).source == "absent"
 
 
 def test_weights_and_chat_template(tmp_path: Path) -> None:

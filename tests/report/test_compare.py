@@ -185,6 +185,53 @@ def test_runs_with_nothing_in_common_are_not_comparable(tmp_path: Path) -> None:
     compare([run_of(tmp_path, "e"), run_of(tmp_path, "f"), broken]).refuse_incomparable()
 
 
+def share(run: Run, *numbers: int) -> Run:
+    """The trials as measured on one server that switched chain lengths."""
+    lines = [json.loads(line) for line in run.trials_file.read_text().splitlines()]
+    for number in numbers:
+        lines[number]["warm_steps"] = [1, 2]
+    run.trials_file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return Run.open(run.path)
+
+
+def test_a_shared_launch_is_told_from_one_of_its_own(tmp_path: Path) -> None:
+    """A shared server is not what best.sh starts: a ratio to it may be the sharing's."""
+    comparison = compare([run_of(tmp_path, "a"), share(run_of(tmp_path, "b", best=110.0), 1, 2)])
+    told = "best candidate's launch: A its own, B shared by several chain lengths"
+    assert told in comparison.differences
+    (note,) = comparison.notes
+    assert note.startswith("B: ") and "chains of 1, 2 steps, not confirmed" in note
+    for text in (comparison.render_text(), comparison.render_markdown()):
+        assert note in text
+        assert "of one launch each" not in text
+    assert compare([run_of(tmp_path, "c"), run_of(tmp_path, "d")]).notes == ()
+
+
+def test_the_confirming_launch_is_the_figure(tmp_path: Path) -> None:
+    """The first figure was picked for being the highest; the second was not."""
+    trials = [Trial(None, 90.0), Trial(chain(1), 91.0), Trial(chain(2), 110.0)]
+    again = Trial(chain(2), 95.0, role="confirm", launch_s=77.0)
+    confirmed = share(make_run(tmp_path / "b", [*trials, again]), 1, 2)
+    comparison = compare([run_of(tmp_path, "a"), confirmed])
+    found = row(comparison, "B", "best candidate")
+    assert (found.verdict, found.launch_s, found.configuration) == (
+        "slower", 77.0, "2 steps, 3 tokens",
+    )  # fmt: skip
+    assert not any(line.startswith("best candidate's launch") for line in comparison.differences)
+    assert "trial 3" in comparison.notes[0] and "whose figures these are" in comparison.notes[0]
+    assert json.loads(json.dumps(comparison.to_json()))["notes"] == list(comparison.notes)
+
+
+def test_a_confirming_launch_that_failed_is_said(tmp_path: Path) -> None:
+    """The figure then is of a server that production cannot start."""
+    trials = [Trial(None, 90.0), Trial(chain(2), 110.0)]
+    again = Trial(chain(2), role="confirm", outcome="infeasible", failure="OOM")
+    broken = share(make_run(tmp_path / "b", [*trials, again]), 1)
+    comparison = compare([run_of(tmp_path, "a"), broken])
+    assert row(comparison, "B", "best candidate").verdict == "faster"
+    assert "a launch of its own failed (trial 2: OOM)" in comparison.notes[0]
+
+
 def test_one_run_is_no_comparison(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="two runs or more"):
         compare([run_of(tmp_path, "a")])

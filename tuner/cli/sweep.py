@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tuner.campaign.campaign import begin_run, measure_all, reopen_run
+from tuner.campaign.campaign import as_begun, begin_run, measure_all, reopen_run
 from tuner.cli.arguments import TrialCount, unused_trials
 from tuner.cli.progress import Watch, watch
 from tuner.cli.show import show_result
@@ -73,9 +73,11 @@ def _load_again(earlier: Path, options: SweepOptions) -> LoadedSweep:
     run = Run.open(earlier)
     engine = options.engine or run.settings.engine
     if options.file is not None:
-        return load_sweep(options.file, engine=engine)
-    beside = Path(run.settings.beside) if run.settings.beside else None
-    return load_sweep(run.sweep_file, engine=engine, beside=beside)
+        loaded = load_sweep(options.file, engine=engine)
+    else:
+        beside = Path(run.settings.beside) if run.settings.beside else None
+        loaded = load_sweep(run.sweep_file, engine=engine, beside=beside)
+    return as_begun(loaded, run)
 
 
 def _folder(options: SweepOptions, loaded: LoadedSweep) -> Run:

@@ -8,10 +8,10 @@ from pathlib import Path
 
 from tuner.doctor import interpreter, machine, memory, servers, storage
 from tuner.doctor.finding import Finding
-from tuner.doctor.launches import Launches
 from tuner.engine.make import make_engine
 from tuner.engine.ports import free_port
 from tuner.engine.sglang.interpreter import installed_packages
+from tuner.engine.sglang.launches import Launches
 from tuner.engine.topology import visible_gpus
 from tuner.errors import EngineFailure, UserError
 from tuner.ledger.machine import inherited_variables

@@ -5,11 +5,11 @@ from dataclasses import replace
 
 from tuner.doctor import interpreter, machine, pairs, presence
 from tuner.doctor.finding import Finding, softened
-from tuner.doctor.launches import Launches
 from tuner.engine.models import Hub, Model, local
 from tuner.engine.sglang import plugin
 from tuner.engine.sglang.engine import SglangEngine
 from tuner.engine.sglang.interpreter import Installed, installed_packages
+from tuner.engine.sglang.launches import Launches
 from tuner.engine.sglang.releases import Release, latest
 from tuner.engine.sglang.tokenise import default_python
 from tuner.engine.topology import visible_gpus
@@ -79,14 +79,16 @@ def _gpus(launches: Launches) -> Iterator[Finding]:
 
 def _models(launches: Launches, release: Release) -> Iterator[Finding]:
     spec, hub = launches.sweep.model, Hub.of(launches.environment)
-    target = local("target", spec.target, hub, launches.text("revision") or "main")
+    revision = launches.text("revision") or "main"
+    target = local("target", spec.target, hub, revision)
     yield from presence.presence(target, hub, loads_weights=_loads(launches, "load-format"))
     draft = _draft(launches, hub)
     if draft is not None:
         loads = _loads(launches, "speculative-draft-load-format", "load-format")
         yield from presence.presence(draft, hub, loads_weights=loads)
     named = launches.text("tokenizer-path")
-    tokenizer = local("target", named, hub) if named is not None else target
+    # SGLang looks for another tokenizer at the target's revision too.
+    tokenizer = local("target", named, hub, revision) if named is not None else target
     if launches.flag("skip-tokenizer-init") is None:
         yield presence.template(tokenizer)
     yield from _fits(launches, target, draft, release)

@@ -5,6 +5,8 @@ huggingface_hub looks up in its cache first. Only `local` and `read_config` touc
 """
 
 import json
+import os
+import pwd
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +14,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 _TRUE = ("1", "ON", "YES", "TRUE")  # huggingface_hub/constants.py, ENV_VARS_TRUE_VALUES
-_HUB_NAME = re.compile(r"[\w.-]+(/[\w.-]+)?")
+# huggingface_hub/utils/_validators.py, validate_repo_id: any other name is refused unasked
+_HUB_NAME = re.compile(r"(\b[\w.-]{1,96}\b/)?\b[\w.-]{1,96}\b", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 _INNER = ("text_config", "language_config", "llm_config")
 """Where models of several modalities keep the language model's part."""
@@ -67,42 +70,81 @@ class Hub:
 
     @classmethod
     def of(cls, environment: Mapping[str, str]) -> "Hub":
-        """As huggingface_hub/constants.py reads it."""
+        """As huggingface_hub/constants.py reads it: what is set and empty counts as set."""
         offline = environment.get("HF_HUB_OFFLINE") or environment.get("TRANSFORMERS_OFFLINE") or ""
-        named = environment.get("HF_HUB_CACHE") or environment.get("HUGGINGFACE_HUB_CACHE")
-        home = environment.get("HF_HOME")
-        if named is None and home is None:
-            home = f"{environment.get('XDG_CACHE_HOME') or '~/.cache'}/huggingface"
-        return cls(Path(named or f"{home}/hub").expanduser(), offline.upper() in _TRUE)
+        caches = environment.get("XDG_CACHE_HOME", _expanded("~/.cache", environment))
+        home = environment.get("HF_HOME", str(Path(caches) / "huggingface"))
+        hub = str(Path(_expanded(home, environment)) / "hub")
+        cache = environment.get("HF_HUB_CACHE", environment.get("HUGGINGFACE_HUB_CACHE", hub))
+        return cls(Path(_expanded(cache, environment)), offline.upper() in _TRUE)
 
     def snapshot(self, name: str, revision: str) -> Path | None:
-        """The folder of a cached model at a branch, tag or commit; None where it is not there."""
+        """The folder of a cached model at a branch, tag or commit; None where it is not there.
+
+        Its name is the commit.
+        """
         repo = self.cache / f"models--{name.replace('/', '--')}"
         commit = revision
-        if not _COMMIT.fullmatch(revision):
+        if not is_commit(revision):
             try:
                 commit = (repo / "refs" / revision).read_text(encoding="utf-8").strip()
             except (OSError, ValueError):
                 return None
         folder = repo / "snapshots" / commit
-        return folder if folder.is_dir() else None
+        # A download that was cut off leaves an empty ref, which would be the folder `snapshots`.
+        return folder if is_commit(commit) and _is_dir(folder) else None
+
+
+def is_commit(revision: str) -> bool:
+    """True for what names one commit for ever, and no branch or tag that moves."""
+    return _COMMIT.fullmatch(revision) is not None
+
+
+def is_hub_name(name: str) -> bool:
+    """True for what huggingface_hub would look up, be it there or not."""
+    joined = "--" in name or ".." in name or name.endswith(".git")
+    return _HUB_NAME.fullmatch(name) is not None and not joined
+
+
+def _expanded(text: str, environment: Mapping[str, str]) -> str:
+    """os.path.expandvars(os.path.expanduser(text)) of a process that has `environment`."""
+    if re.match("~(/|$)", text):
+        home = environment.get("HOME")
+        text = (_password_home() if home is None else home.rstrip("/")) + text[1:] or "/"
+    elif text.startswith("~"):
+        text = os.path.expanduser(text)  # noqa: PTH111 Path's own raises for an unknown user
+    pattern = re.compile(r"\$(?:(\w+)|\{([^}]*)\})", re.ASCII)
+    return pattern.sub(lambda m: environment.get(m[1] or m[2] or "", m[0]), text)
+
+
+def _password_home() -> str:
+    """The home that the password file names; `~` itself for a user id that it lacks."""
+    try:
+        return pwd.getpwuid(os.getuid()).pw_dir.rstrip("/")
+    except KeyError:
+        return "~"
 
 
 def local(role: Literal["target", "draft"], name: str, hub: Hub, revision: str = "main") -> Model:
     """A model by the name that the sweep gives it, with what its files say."""
     path = Path(name)
-    if path.is_dir():
+    if _is_dir(path):
         return _read(role, name, "folder", path)
-    if path.exists():
+    if os.path.exists(path):  # noqa: PTH110 as _is_dir
         return Model(role, name, "file", path)
     if "://" in name:
         return Model(role, name, "elsewhere")
-    if _HUB_NAME.fullmatch(name) is None or name.startswith("."):
+    if not is_hub_name(name):
         return Model(role, name, "absent")
     folder = hub.snapshot(name, revision)
     if folder is None:
         return Model(role, name, "not cached")
     return _read(role, name, "cache", folder)
+
+
+def _is_dir(path: Path) -> bool:
+    """False also for a name that is too long and in a folder that is closed, where Path raises."""
+    return os.path.isdir(path)  # noqa: PTH112
 
 
 def _read(role: Literal["target", "draft"], name: str, source: Source, folder: Path) -> Model:

@@ -3,7 +3,8 @@
 from collections.abc import Sequence
 
 from tuner.errors import NotComparable
-from tuner.report.findings import Findings
+from tuner.ledger.record import TrialRecord
+from tuner.report.findings import Findings, Measured
 
 MISSING = "not recorded"
 
@@ -62,6 +63,56 @@ def differences(runs: Sequence[Findings], names: Sequence[str]) -> list[str]:
     return lines
 
 
+def best_measured(findings: Findings) -> Measured | None:
+    """The best candidate by the launch that was made to confirm it, else by its first one.
+
+    The first was picked for its figure, and may have been shared with other chain lengths.
+    """
+    best = findings.best
+    again = None if best is None else _confirmed(findings, best)
+    return best if again is None else Measured(again, None)
+
+
+def launch_note(findings: Findings, name: str) -> str | None:
+    """What to know of the launch that the best candidate's figures are of; None for nothing."""
+    best = findings.best
+    if best is None:
+        return None
+    again = findings.ledger.confirmation(best.record)
+    if again is not None and _confirmed(findings, best) is None:
+        why = again.failure or again.outcome
+        return f"{name}: {_shared(best)}; a launch of its own failed (trial {again.trial}: {why})"
+    if again is not None:
+        return (
+            f"{name}: measured again with a launch of its own (trial {again.trial}), whose figures "
+            f"these are; first {_shared(best)} (trial {best.record.trial})"
+        )
+    return f"{name}: {_shared(best)}, not confirmed by one of its own" if _is_shared(best) else None
+
+
+def _confirmed(findings: Findings, best: Measured) -> TrialRecord | None:
+    again = findings.ledger.confirmation(best.record)
+    return again if again is not None and again.outcome == "ok" and again.metrics else None
+
+
+def _is_shared(measured: Measured) -> bool:
+    return bool(measured.record.warm_steps)
+
+
+def _shared(measured: Measured) -> str:
+    if not _is_shared(measured):
+        return "measured on a server of its own"
+    lengths = ", ".join(map(str, measured.record.warm_steps))
+    return f"measured on a server that switches between chains of {lengths} steps"
+
+
+def _launch(findings: Findings) -> str:
+    used = best_measured(findings)
+    if used is None:
+        return "none"
+    return "shared by several chain lengths" if _is_shared(used) else "its own"
+
+
 def _circumstances(findings: Findings) -> dict[str, str]:
     sweep, machine = findings.sweep, findings.run.machine()
     load = sweep.workload
@@ -80,6 +131,7 @@ def _circumstances(findings: Findings) -> dict[str, str]:
         "inherited variables": " ".join(f"{k}={v}" for k, v in sorted(env.items())) or "none",
         "server flags": _pairs(sweep.server.flags),
         "server variables": _pairs(sweep.server.env),
+        "best candidate's launch": _launch(findings),
         "baseline flags": _pairs(sweep.baseline.flags),
         "baseline variables": _pairs(sweep.baseline.env),
         "requests": str(load.requests),

@@ -7,67 +7,24 @@ from typing import Any
 from tuner.errors import NotComparable, UserError
 from tuner.ledger.run import Run
 from tuner.measure.statistics import Interval, Metric, speedup
-from tuner.report.comparability import differences, refuse_unlike
-from tuner.report.findings import NO_SPECULATION, Findings, Measured
-from tuner.report.text import (
-    code,
-    duration,
-    escaped,
-    interval,
-    markdown_table,
-    number,
-    ratio,
-    text_table,
+from tuner.report.comparability import (
+    best_measured,
+    differences,
+    launch_note,
+    refuse_unlike,
 )
+from tuner.report.compare_row import Row, cells_of
+from tuner.report.findings import NO_SPECULATION, Findings, Measured
+from tuner.report.text import code, escaped, markdown_table, text_table
 
 BEST = "best candidate"
 REFERENCE = "reference"
 NOT_COMPARABLE = "not comparable: "
 FASTER, SLOWER, SAME = "faster", "slower", "no difference seen"
 CAVEAT = (
-    "Intervals are 95 %, from the spread between windows and prompts of one launch each; two "
+    "Intervals are 95 %, from the spread between windows and prompts within one launch; two "
     "launches of one configuration can differ by more."
 )
-
-
-@dataclass(frozen=True)
-class Row:
-    """One run's baseline or best candidate at one concurrency. None: not measured."""
-
-    run: str
-    """A, B, C... in the order given."""
-    concurrency: int
-    what: str
-    """`no speculation` or `best candidate`."""
-    configuration: str | None
-    tok_s: Interval | None
-    ratio: Interval | None
-    """To the reference run's row of the same kind; None for that row itself."""
-    ttft_ms: tuple[float | None, float | None]
-    """p50 and p99."""
-    tpot_ms: tuple[float | None, float | None]
-    accept_length: float | None
-    launch_s: float | None
-    verdict: str
-    """reference, faster, slower, no difference seen, or `not comparable: why`."""
-
-    def to_json(self) -> dict[str, Any]:
-        """Flat, with intervals as objects."""
-        return {
-            "run": self.run,
-            "concurrency": self.concurrency,
-            "what": self.what,
-            "configuration": self.configuration,
-            "tok_s": _interval_json(self.tok_s),
-            "ratio": _interval_json(self.ratio),
-            "ttft_ms_p50": self.ttft_ms[0],
-            "ttft_ms_p99": self.ttft_ms[1],
-            "tpot_ms_p50": self.tpot_ms[0],
-            "tpot_ms_p99": self.tpot_ms[1],
-            "accept_length": self.accept_length,
-            "launch_s": self.launch_s,
-            "verdict": self.verdict,
-        }
 
 
 @dataclass(frozen=True)
@@ -95,6 +52,8 @@ class Comparison:
     simulated: bool
     differences: tuple[str, ...]
     """What differs between the runs and may explain a ratio."""
+    notes: tuple[str, ...]
+    """On the launches of best candidates that were measured again, or on a shared server."""
     rows: tuple[Row, ...]
 
     def regressions(self, threshold: float) -> tuple[Row, ...]:
@@ -131,6 +90,7 @@ class Comparison:
                 for run in self.runs
             },
             "differences": list(self.differences),
+            "notes": list(self.notes),
             "rows": [row.to_json() for row in self.rows],
         }
 
@@ -142,8 +102,10 @@ class Comparison:
             lines.append(f"     best candidate: {run.best or 'none'}")
         if self.differences:
             lines += ["they differ in:", *(f"  {line}" for line in self.differences)]
+        if self.notes:
+            lines += ["best candidates' launches:", *(f"  {note}" for note in self.notes)]
         for (level, what), rows in self._groups():
-            short = [[*cells[:-1], cells[-1].split(":")[0]] for cells in map(_cells, rows)]
+            short = [[*cells[:-1], cells[-1].split(":")[0]] for cells in map(cells_of, rows)]
             table = text_table(self._header(), short)
             lines += ["", f"concurrency {level}, {what} (times in ms)", table]
             lines += [f"  {row.run} is {row.verdict}" for row in rows if ":" in row.verdict]
@@ -162,8 +124,11 @@ class Comparison:
         if self.differences:
             lines += ["", "The runs differ in:", ""]
             lines += [f"- {escaped(line)}" for line in self.differences]
+        if self.notes:
+            lines += ["", "The best candidates' launches:", ""]
+            lines += [f"- {escaped(note)}" for note in self.notes]
         for (level, what), found in self._groups():
-            table = markdown_table(self._header(), [[*map(escaped, _cells(r))] for r in found], 1)
+            table = markdown_table(self._header(), [[*map(escaped, cells_of(r))] for r in found], 1)
             lines += ["", f"## Concurrency {level}, {what}", "", "Times in ms.", "", table]
         return "\n".join([*lines, "", CAVEAT]) + "\n"
 
@@ -205,6 +170,7 @@ def compare(runs: Sequence[Run], reference: int = 0) -> Comparison:
         metric=first.metric,
         simulated=first.simulated,
         differences=tuple(differences(found, letters)),
+        notes=tuple(note for note in map(launch_note, found, letters) if note is not None),
         rows=tuple(rows),
     )
 
@@ -246,7 +212,7 @@ def _row(letter: str, findings: Findings, first: Findings, place: tuple[int, str
 
 
 def _measured(findings: Findings, what: str) -> Measured | None:
-    return findings.baseline if what == NO_SPECULATION else findings.best
+    return findings.baseline if what == NO_SPECULATION else best_measured(findings)
 
 
 def _ratio(
@@ -277,23 +243,3 @@ def _verdict(bounds: Interval | None, why: str | None) -> str:
     if bounds.low > 1:
         return FASTER
     return SLOWER if bounds.high < 1 else SAME
-
-
-def _cells(row: Row) -> list[str]:
-    tok_s = row.tok_s
-    return [
-        row.run,
-        interval(tok_s.value, tok_s.low, tok_s.high) if tok_s else number(None),
-        ratio(row.ratio),
-        f"{number(row.ttft_ms[0])}/{number(row.ttft_ms[1])}",
-        f"{number(row.tpot_ms[0], 2)}/{number(row.tpot_ms[1], 2)}",
-        number(row.accept_length, 2),
-        duration(row.launch_s),
-        row.verdict,
-    ]
-
-
-def _interval_json(bounds: Interval | None) -> dict[str, float | None] | None:
-    if bounds is None:
-        return None
-    return {"value": bounds.value, "low": bounds.low, "high": bounds.high}

@@ -4,17 +4,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
+from tuner.engine.models import Hub, local
 from tuner.engine.sglang.plugin import is_moved
 from tuner.sweep.model import UNSET, ServerFlag, Sweep
 
 _YES = ("1", "true", "yes", "on", "y")
-_OTHER_READERS = (
-    "SGLANG_USE_MODELSCOPE",
+_OTHER_CODE = (
     "SGLANG_EXTERNAL_MODEL_PACKAGE",
     "SGLANG_PLUGINS",
     "SGLANG_PLATFORM",
 )
-"""Variables by which models come from another place, or are other code."""
+"""Variables by which models are other code."""
 _OTHER_SPLITS = (
     "attn-dp-size",
     "attention-context-parallel-size",
@@ -26,6 +26,8 @@ _OTHER_SPLITS = (
     "model-impl",
 )
 """Flags under which attention is not split over all of TP, or the model is other code."""
+_HUBS = ("HF_", "HUGGINGFACE_", "TRANSFORMERS_", "XDG_", "HOME")
+"""How variables begin that say where the hub's cache is."""
 _FILES = (
     "load-format",
     "revision",
@@ -106,19 +108,43 @@ class Launches:
     @property
     def unsure_of_models(self) -> str | None:
         """Why a model's files here settle nothing; None where they do."""
-        for name in ("json-model-override-args", "download-dir"):
-            if self._is_used(name):
-                return f"--{name} may change it"
+        if self._is_used("json-model-override-args"):
+            return "--json-model-override-args may change it"
         for name in _FILES:
             if self._is_varied(name):
                 return f"--{name} differs between the servers"
         for name in (*self.environment, *self.varied):
-            if name in _OTHER_READERS:
+            if name in _OTHER_CODE:
                 return f"{name} may change it"
-        for name in self.varied:
-            if name.startswith(("HF_", "HUGGINGFACE_", "TRANSFORMERS_", "XDG_")):
+        return self.unsure_of_cache
+
+    @property
+    def unsure_of_cache(self) -> str | None:
+        """Why the hub's cache here may not be what every server reads; None where it is."""
+        if self._is_used("download-dir"):
+            return "--download-dir may change it"
+        name = "SGLANG_USE_MODELSCOPE"
+        if name in self.varied or self.environment.get(name, "").lower() in _YES:
+            return f"{name} may change it"
+        for name in sorted(self.varied):
+            if name.startswith(_HUBS):
                 return f"{name} differs between the servers"
         return self._elsewhere
+
+    @property
+    def other_tokenizer(self) -> str | None:
+        """A tokenizer from another place on the hub than the target, on some server.
+
+        SGLang looks for it at `--revision`, the target's (managers/tokenizer_manager.py:2315 of
+        0.5.8, :4055 of 0.5.23; detokenizer_manager.py and scheduler.py alike).
+        """
+        name, sweep, hub = "tokenizer-path", self.sweep, Hub.of(self.environment)
+        named = [sweep.server.flags.get(name), sweep.baseline.flags.get(name)]
+        named += sweep.space.flags.get(name, [])
+        texts = (each for each in named if isinstance(each, str) and each != UNSET)
+        others = (each for each in texts if each != sweep.model.target)
+        is_here = ("folder", "file")
+        return next((x for x in others if local("target", x, hub).source not in is_here), None)
 
     @property
     def _elsewhere(self) -> str | None:

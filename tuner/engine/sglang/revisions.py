@@ -4,81 +4,159 @@ A name on the hub is looked up anew at every launch, and may be another commit b
 be trained further between a run and its resumption.
 """
 
-import hashlib
+import errno
+import os
 from collections.abc import Mapping
 from dataclasses import replace
-from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
-from tuner.engine.models import WEIGHTS, Hub, Model, local
+from tuner.engine.model_digest import digest_of, is_comparable
+from tuner.engine.models import Hub, Model, is_commit, local
+from tuner.engine.sglang.launches import Launches
+from tuner.sweep.document import Path as Place
 from tuner.sweep.door import LoadedSweep
-from tuner.sweep.model import UNSET, Sweep
+from tuner.sweep.model import Sweep
 
-_FLAGS: Mapping[Literal["target", "draft"], str] = {
+Role = Literal["target", "draft"]
+_FLAGS: Mapping[Role, str] = {
     "target": "revision",
     "draft": "speculative-draft-model-revision",
 }
 ModelFacts = dict[str, dict[str, str | None]]
 """`{name, source, revision, digest}` of `target` and `draft`."""
 
-_SAMPLES, _SAMPLE_BYTES = 16, 2**16
-"""Of each weight file: whole checkpoints have up to a terabyte."""
-
 
 def held_to_revisions(
     loaded: LoadedSweep, environ: Mapping[str, str]
 ) -> tuple[LoadedSweep, tuple[str, ...]]:
-    """The sweep with `pinned_revisions` among its server's flags, and a note on each."""
-    sweep, commits = loaded.sweep, pinned_revisions(loaded.sweep, environ)
-    server = sweep.server.model_copy(update={"flags": {**sweep.server.flags, **commits}})
-    notes = (f"--{name} {commit} for every server: what the hub's cache has now"
-             for name, commit in commits.items())  # fmt: skip
-    return replace(loaded, sweep=sweep.model_copy(update={"server": server})), tuple(notes)
+    """The sweep with `pinned_revisions` among its server's flags, and a note on each.
+
+    Raises UserError, at its line, for a name that is too long for any file.
+    """
+    _refuse_too_long(loaded)
+    sweep = loaded.sweep
+    commits, notes = pinned_revisions(sweep, environ), []
+    for role, commit in _open_commits(sweep, environ).items():
+        flag = _FLAGS[role]
+        if flag in commits:
+            notes.append(f"--{flag} {commit} for every server: what the hub's cache has now")
+        elif (why := _unpinnable(role, sweep, environ)) is not None:
+            notes.append(f"not pinned: {flag}: {why}")
+    return _with_flags(loaded, commits), tuple(notes)
 
 
 def pinned_revisions(sweep: Sweep, environ: Mapping[str, str]) -> dict[str, str]:
     """Flags that hold every launch to the commits that the hub's cache has now.
 
-    Without those that the sweep names itself. {} behind `engine.command`, where the cache may be
-    another machine's.
+    Without those that the sweep names itself, and without those that could break a launch: where
+    servers read another cache than the one that is seen from here, and where SGLang would look for
+    another model's tokenizer at the target's commit.
     """
-    if sweep.engine.command:
-        return {}
     return {
-        _FLAGS[model.role]: model.commit
-        for model in _models(sweep, environ)
-        if model.commit is not None and not _is_named(sweep, _FLAGS[model.role])
+        _FLAGS[role]: commit
+        for role, commit in _open_commits(sweep, environ).items()
+        if _unpinnable(role, sweep, environ) is None
     }
+
+
+def held_as_begun(loaded: LoadedSweep, then: ModelFacts, environ: Mapping[str, str]) -> LoadedSweep:
+    """The sweep of an earlier run with the commits of its run.json among its server's flags.
+
+    Where the cache's `main` has moved on since, its servers still get what the run began with.
+    """
+    commits: dict[str, str] = {}
+    hub = Hub.of(Launches(loaded.sweep, environ).environment)
+    for role, flag in _FLAGS.items():
+        facts, name = then.get(role, {}), getattr(loaded.sweep.model, role)
+        commit = facts.get("revision")
+        if commit is None or facts.get("name") != name:
+            continue
+        if _is_named(loaded.sweep, flag) or _unpinnable(role, loaded.sweep, environ) is not None:
+            continue
+        # A folder of that name may have come up since; it goes first.
+        if local(role, name, hub).source in ("cache", "not cached"):
+            commits[flag] = commit
+    return _with_flags(loaded, commits)
 
 
 def model_facts(sweep: Sweep, environ: Mapping[str, str]) -> ModelFacts:
     """What run.json keeps.
 
-    `revision` is a commit of the hub, `digest` of a folder's config.json, names, sizes and samples
-    of its weights; None where that is not known. {} behind `engine.command`.
+    `revision` is a commit of the hub, `digest` that of a folder (model_digest.py); None where it is
+    not known. {} behind `engine.command`.
     """
     if sweep.engine.command:
         return {}
-    return {
-        model.role: {
+    launches = Launches(sweep, environ)
+    is_seen, offline = launches.unsure_of_cache is None, Hub.of(launches.environment).offline
+    facts: ModelFacts = {}
+    for model in _models(sweep, environ):
+        named, commit = str(sweep.server.flags.get(_FLAGS[model.role])), model.commit
+        if model.source == "not cached" and is_commit(named) and not offline:
+            commit = named  # the server fetches that one and no other
+        is_local = model.folder is not None and model.source in ("folder", "file")
+        facts[model.role] = {
             "name": model.name,
-            "source": model.source,
-            "revision": model.commit,
-            "digest": _digest(model.folder) if model.source == "folder" else None,
+            "source": model.source if is_local or is_seen else "elsewhere",
+            "revision": commit if is_seen else None,
+            "digest": digest_of(model.folder) if is_local and model.folder else None,
         }
-        for model in _models(sweep, environ)
-    }
+    return facts
 
 
 def changed_models(then: ModelFacts, now: ModelFacts) -> list[str]:
-    """Roles whose files are known to be others; what was fetched meanwhile is not."""
-    known = {role: facts for role, facts in then.items() if facts["revision"] or facts["digest"]}
-    return [role for role, facts in known.items() if role in now and now[role] != facts]
+    """A sentence for each role whose files are others or cannot be told to be the same.
+
+    What was not known when the run began, such as a model that was fetched since, is no change.
+    """
+    changes = [_change(role, then[role], now[role]) for role in then if role in now]
+    return [change for change in changes if change is not None]
+
+
+def _change(role: str, then: Mapping[str, str | None], now: Mapping[str, str | None]) -> str | None:
+    known = then["revision"] or then["digest"]
+    found = now["revision"] or now["digest"]
+    if known is None or (then["name"] == now["name"] and known == found):
+        return None
+    if found is None:
+        if now["source"] == "elsewhere":  # nothing can be told of it, as when it is never seen
+            return None
+        if then["revision"] is not None:
+            todo = f"fetch it (hf download {then['name']} --revision {then['revision']})"
+        else:
+            todo = "resume from the folder that the run was begun in, or bring it back"
+        return f"the {role}, {then['name']}, cannot be found or read from here, {todo}"
+    if then["digest"] and now["digest"] and not is_comparable(then["digest"], now["digest"]):
+        return None
+    both = ""
+    if then["revision"] and now["revision"]:
+        both = f" (commit {then['revision']} then, {now['revision']} now)"
+    begin = f"the {role}'s files have changed since this run began{both}"
+    return f"{begin}, restore them or begin a new run"
+
+
+def _open_commits(sweep: Sweep, environ: Mapping[str, str]) -> dict[Role, str]:
+    """The commits in the cache of the models whose revision the sweep leaves open."""
+    return {
+        model.role: model.commit
+        for model in _models(sweep, environ)
+        if model.commit is not None and not _is_named(sweep, _FLAGS[model.role])
+    }
+
+
+def _unpinnable(role: Role, sweep: Sweep, environ: Mapping[str, str]) -> str | None:
+    """Why a commit of this model would not be one for every server; None where it is."""
+    launches = Launches(sweep, environ)
+    if (why := launches.unsure_of_cache) is not None:
+        return f"{why}, and servers may read another cache than the hub's own here"
+    if role == "target" and (named := launches.other_tokenizer) is not None:
+        return f"SGLang would look for tokenizer-path {named} at the target's commit"
+    return None
 
 
 def _models(sweep: Sweep, environ: Mapping[str, str]) -> list[Model]:
-    hub = Hub.of({**environ, **{k: v for k, v in sweep.server.env.items() if v != UNSET}})
-    names: dict[Literal["target", "draft"], str | None]
+    hub = Hub.of(Launches(sweep, environ).environment)
+    names: dict[Role, str | None]
     names = {"target": sweep.model.target, "draft": sweep.model.draft}
     return [
         local(role, name, hub, str(sweep.server.flags.get(_FLAGS[role]) or "main"))
@@ -93,25 +171,31 @@ def _is_named(sweep: Sweep, flag: str) -> bool:
     )
 
 
-def _digest(folder: Path | None) -> str | None:
-    """None where a file cannot be read."""
-    if folder is None:
-        return None
-    found = hashlib.sha256()
-    weights = {path for pattern in WEIGHTS for path in folder.glob(pattern)}
+def _with_flags(loaded: LoadedSweep, flags: Mapping[str, str]) -> LoadedSweep:
+    sweep = loaded.sweep
+    server = sweep.server.model_copy(update={"flags": {**sweep.server.flags, **flags}})
+    return replace(loaded, sweep=sweep.model_copy(update={"server": server}))
+
+
+def _refuse_too_long(loaded: LoadedSweep) -> None:
+    model, flags = loaded.sweep.model, loaded.sweep.server.flags
+    places: list[tuple[Place, object]] = [
+        (("model", "target"), model.target),
+        (("model", "draft"), model.draft),
+        (("server", "flags", "tokenizer-path"), flags.get("tokenizer-path")),
+    ]
+    for place, name in places:
+        if isinstance(name, str) and _is_too_long(name):
+            message = f"this name has {len(name)} characters, too long for a folder or a hub name"
+            raise loaded.document().error(place, f"{message}, write a shorter one")
+
+
+def _is_too_long(name: str) -> bool:
+    """By the file system's own limits: 255 bytes a part and 4095 in all on Linux."""
     try:
-        for path in [folder / "config.json", *sorted(weights)]:
-            if path.is_file():
-                found.update(f"{path.name}\0{path.stat().st_size}\0".encode())
-                _add_samples(found, path)
-    except OSError:
-        return None
-    return found.hexdigest()[:16]
-
-
-def _add_samples(found: Any, path: Path) -> None:
-    size = path.stat().st_size
-    with path.open("rb") as file:
-        for index in range(_SAMPLES):
-            file.seek(max(0, size - _SAMPLE_BYTES) * index // (_SAMPLES - 1))
-            found.update(file.read(_SAMPLE_BYTES))
+        os.lstat(name)
+    except OSError as error:
+        return error.errno == errno.ENAMETOOLONG
+    except ValueError:  # what no file can be called: other checks say so
+        return False
+    return False

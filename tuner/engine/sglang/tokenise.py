@@ -151,8 +151,9 @@ def _keep(path: Path, answer: dict[str, Any]) -> None:
 
 
 def _cache_folder() -> Path:
-    base = os.environ.get("XDG_CACHE_HOME")
-    return (Path(base) if base else Path.home() / ".cache") / "specbench" / "tokens"
+    # Not Path.home, which raises where there is neither HOME nor an entry for the user.
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")  # noqa: PTH111
+    return Path(base) / "specbench" / "tokens"
 
 
 def _file_times(folder: Path) -> list[list[Any]]:
