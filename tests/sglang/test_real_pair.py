@@ -6,6 +6,7 @@
 import json
 import os
 import subprocess
+from itertools import accumulate
 from pathlib import Path
 
 import pytest
@@ -16,11 +17,15 @@ from tests.sglang.serving import FLAGS, OLD, streamed
 from tests.sglang.sweeping import swept
 from tuner.engine.base import server_config
 from tuner.engine.make import make_engine
+from tuner.ledger.run import Run
+from tuner.measure.samples import RequestSample
+from tuner.report.findings import Findings
+from tuner.search.acceptance_curve import AcceptanceCurve, chain_of
 from tuner.sweep.door import load_sweep
 from tuner.sweep.workload import pick
 
 PLACE = "SPECBENCH_REAL_PAIR"
-STEPS, TOKENS, REQUESTS = 3, 32, 4
+STEPS, LONG, TOKENS, REQUESTS = 3, 5, 48, 6
 
 pytestmark = pytest.mark.skipif(PLACE not in os.environ, reason=f"{PLACE} is not set")
 
@@ -37,7 +42,7 @@ def sweep_file(folder: Path) -> Path:
             "algorithm": "EAGLE3",
         },
         "server": {"flags": flags},
-        "space": {"num_steps": [STEPS]},
+        "space": {"num_steps": [STEPS, LONG]},
         "workload": {"requests": REQUESTS, "output_tokens": TOKENS, "prompts": "builtin:mixed"},
         "measure": {"warmup_requests": 0, "repeats": 1},
         "search": {"sampler": "grid"},
@@ -48,17 +53,21 @@ def sweep_file(folder: Path) -> Path:
     return path
 
 
-def test_real_acceptance_is_that_of_a_count_in_plain_torch(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Run:
+    """A sweep of two chains, 3 and 5 steps, with its baseline."""
+    return swept(sweep_file(tmp_path_factory.mktemp("pair")))[1]
+
+
+def test_real_acceptance_is_that_of_a_count_in_plain_torch(run: Run, tmp_path: Path) -> None:
     """Otherwise specbench, or its way of starting SGLang, would change what a draft is worth."""
-    path = sweep_file(tmp_path)
-    _, run = swept(path)
-    baseline, candidate = run.records()
-    assert (baseline.outcome, candidate.outcome) == ("ok", "ok")
+    assert [each.outcome for each in run.records()] == ["ok"] * 3
+    (candidate,) = (each for each in run.records() if each.at and each.at.num_steps == STEPS)
     figures = candidate.metrics["1"]
     assert 1.2 < figures["accept_length"] < 1 + STEPS
 
     # The same prompts, answered once more without speculation: what a draft should have said.
-    loaded = load_sweep(path)
+    loaded = load_sweep(run.sweep_file)
     engine = make_engine(loaded.sweep)
     prompts = engine.tokenise(pick(loaded.prompts, REQUESTS, loaded.sweep.workload.seed)).requests
     answers = []
@@ -85,3 +94,52 @@ def test_real_acceptance_is_that_of_a_count_in_plain_torch(tmp_path: Path) -> No
     assert figures["accept_rate_by_position"] == pytest.approx(rates)
     correct = sum(accepted * times for accepted, times in enumerate(histogram))
     assert figures["accept_length"] == pytest.approx(1 + correct / verifies)
+
+
+def accepted_by_place(sample: RequestSample) -> dict[int, int]:
+    """Tokens before a verify -> drafts it accepted; without the last one, which may be cut.
+
+    Empty where two verifies came in one chunk, as they can on a busy machine.
+    """
+    spec, chunks = sample.spec, sample.chunk_tokens
+    if spec is None or len(chunks) != 1 + spec.verify_ct or chunks[0] != 1:
+        return {}
+    return dict(zip(accumulate(chunks[:-2]), (n - 1 for n in chunks[1:-1]), strict=True))
+
+
+def compared(run: Run, short: int, long: int) -> tuple[int, int]:
+    """(places where both verify, those of them where the shorter accepts min(short, longer))."""
+    findings = Findings(run)
+    samples: dict[int, dict[str, RequestSample]] = {}
+    for each in findings.ranked:
+        assert each.point is not None
+        assert each.point.num_steps is not None
+        (window,) = findings.windows(each, 1)
+        samples[each.point.num_steps] = {s.prompt_id: s for s in window.samples}
+    common = equal = 0
+    for prompt, sample in samples[short].items():
+        there, here = accepted_by_place(samples[long][prompt]), accepted_by_place(sample)
+        for place in there.keys() & here.keys():
+            common += 1
+            equal += here[place] == min(short, there[place])
+    return common, equal
+
+
+def test_shorter_chains_accept_what_the_longer_one_does_and_are_predicted(run: Run) -> None:
+    """Otherwise one launch could not stand for all step counts.
+
+    Drafts of a chain do not depend on its length: wherever two chains verify at the same place of
+    the same text, the shorter one accepts what the longer one does, up to its length. That is
+    exact. The places differ between them, so that the accept length is predicted and not computed.
+    """
+    common, equal = compared(run, STEPS, LONG)
+    assert common > 20
+    assert equal == common
+
+    findings = Findings(run)
+    by_steps = {each.point.num_steps: each for each in findings.ranked if each.point}
+    told = chain_of(findings.windows(by_steps[LONG], 1), LONG)
+    assert told is not None
+    predicted = AcceptanceCurve((told,)).accept_length(STEPS)
+    assert predicted is not None
+    assert predicted.value == pytest.approx(by_steps[STEPS].metric(1, "accept_length"), rel=0.15)
