@@ -22,7 +22,12 @@ timeouts: {launch: 30s, request: 3s}
 def tiny_sweep(
     folder: Path, faults: str = "", search: str = "trials: 3", steps: str = "1, 2, 3"
 ) -> LoadedSweep:
-    """The tiny sweep with these faults, search section and steps, as a file in `folder`."""
+    """The tiny sweep with these faults, search section and steps, as a file in `folder`.
+
+    Without stages unless `search` names some: they would end a search that has seen enough.
+    """
+    if "stages" not in search:
+        search = f"stages: [], {search}"
     path = folder / "tiny.yaml"
     text = TINY.replace("FAULTS", faults).replace("SEARCH", search).replace("STEPS", steps)
     path.write_text(text)

@@ -132,7 +132,7 @@ def test_a_block_takes_no_more_trials_than_are_left(tmp_path: Path):
 
 @pytest.mark.parametrize("sampler", ["grid", "tpe"])
 def test_a_run_that_ends_in_the_middle_of_a_block_goes_on(tmp_path: Path, sampler: str):
-    search = f"sampler: {sampler}, trials: 6"
+    search = f"sampler: {sampler}, stages: [], trials: 6"
     loaded = switched(tmp_path, ENV="unset, LL", SEARCH=search)
     run = begun(tmp_path, loaded)
 
@@ -168,6 +168,13 @@ def test_a_run_that_ends_in_the_middle_of_a_block_goes_on(tmp_path: Path, sample
     assert again.trials == 6
     assert {each.at for each in run.ledger().candidates} == set(loaded.space.points)
     assert not any("proposes" in note for note in listener.notes)
+
+    # A single line that was lost comes back too, or all later proposals would be others.
+    history = [each.at for each in run.ledger().candidates]
+    lines = run.trials_file.read_bytes().splitlines(keepends=True)
+    run.trials_file.write_bytes(b"".join(lines[:3]) + lines[3][:40])
+    go(loaded, reopen_run(run.path, loaded, None))
+    assert [each.at for each in run.ledger().candidates] == history
 
 
 @pytest.mark.parametrize("fault", ["oom-more-graphs", "refuse-steps"])
@@ -207,6 +214,51 @@ def test_what_was_complete_before_a_server_died_is_kept(tmp_path: Path):
     assert (first.launch_id, first.warm_steps, first.outcome) == (1, [1, 2], "ok")
     assert first.switch_failure is not None and "CRASH" in first.switch_failure
     assert (second.launch_id, second.warm_steps, second.outcome) == (2, [], "ok")
+
+
+def test_an_interrupt_in_the_launch_after_loses_nothing_that_is_complete(tmp_path: Path):
+    """48 tokens warm two lengths up; windows of 48 end at 96, 144, 192 (2 steps again) and 240."""
+    loaded = switched(
+        tmp_path,
+        STEPS="1, 2",
+        REPEATS="2",
+        FAULTS="faults: [{kind: die-after, value: 220, launches: [1]}]",
+    )
+    run = begun(tmp_path, loaded)
+
+    class Interrupting(Listener):
+        def phase(self, phase) -> None:
+            if phase.role == "candidate" and phase.doing == "launching" and phase.sharing == 1:
+                raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        go(loaded, run, Interrupting())
+    (kept,) = run.ledger().candidates
+    assert kept.at is not None and kept.at.num_steps == 2
+    assert (kept.outcome, kept.launch_id, kept.proposed) == ("ok", 1, False)
+    result = go(loaded, reopen_run(run.path, loaded, None))
+    assert result.trials == 2
+    assert [each.launch_id for each in run.ledger().candidates] == [1, 2]
+
+
+def test_a_winner_that_does_not_start_alone_gives_way_to_the_next(tmp_path: Path):
+    """best.sh would start what has just failed."""
+    loaded = switched(
+        tmp_path, STEPS="2, 3, 4", FAULTS="faults: [{kind: oom-capture, launches: [2]}]"
+    )
+    run = begun(tmp_path, loaded)
+    result = go(loaded, run)
+    failed, stands = (each for each in run.records() if each.role == "confirm")
+    assert (failed.outcome, failed.launch_id) == ("infeasible", 2)
+    assert (stands.outcome, stands.launch_id) == ("ok", 3)
+    assert failed.at != stands.at
+    assert result.best is not None and result.best.at == stands.at
+    assert result.confirmed == stands
+    write_report(run)
+    report = run.report_md.read_text()
+    assert f"**Run `{stands.at.label()}`.**" in report
+    assert f"Not taken: `{failed.at.label()}`, whose own launch (trial {failed.trial})" in report
+    assert f"--speculative-num-steps {stands.at.num_steps}" in run.best_sh.read_text()
 
 
 def test_a_plan_counts_launches_by_blocks_and_shows_what_production_runs(tmp_path: Path):

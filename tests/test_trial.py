@@ -14,7 +14,7 @@ from tuner.errors import Failure
 from tuner.measure.metrics import summarise
 from tuner.measure.samples_file import read_samples
 from tuner.sweep.point import Point
-from tuner.trial.bench import Bench
+from tuner.trial.bench import Asked, Bench
 
 POINT = Point(num_steps=2, eagle_topk=1, num_draft_tokens=3, draft_tp="target")
 
@@ -31,8 +31,8 @@ def a_bench(folder: Path, faults: str = "") -> Iterator[tuple[Bench, list]]:
 
 def test_a_trial_is_recorded_with_numbers_that_its_samples_give_again(tmp_path: Path):
     with a_bench(tmp_path) as (bench, phases):
-        baseline = bench.measure("baseline", None, None)
-        measured = bench.measure("candidate", POINT, baseline.windows)
+        baseline = bench.measure(Asked("baseline", None), None)
+        measured = bench.measure(Asked("candidate", POINT), baseline.windows)
         assert bench.run.records() == (baseline.record, measured.record)
     record = measured.record
     assert (record.trial, record.launch_id, record.outcome, record.at) == (1, 1, "ok", POINT)
@@ -73,7 +73,7 @@ def test_a_failure_has_its_label_and_the_worlds_fault_a_second_try(
     tmp_path: Path, fault: str, label: Failure, outcome: str, launches: int
 ):
     with a_bench(tmp_path, fault) as (bench, _):
-        measured = bench.measure("candidate", POINT, None)
+        measured = bench.measure(Asked("candidate", POINT), None)
     record = measured.record
     assert (record.failure, record.outcome) == (label.value, outcome)
     assert record.launch_id == launches - 1
@@ -84,7 +84,7 @@ def test_a_failure_has_its_label_and_the_worlds_fault_a_second_try(
 
 def test_a_retry_that_succeeds_is_told_beside_the_numbers(tmp_path: Path):
     with a_bench(tmp_path, "{kind: port-taken, launches: [0]}") as (bench, phases):
-        record = bench.measure("candidate", POINT, None).record
+        record = bench.measure(Asked("candidate", POINT), None).record
         launches = [each.again for each in phases if each.doing == "launching"]
     assert (record.outcome, record.launch_id) == ("ok", 1)
     assert [again and again.label for again in launches] == [None, Failure.PORT_IN_USE]
@@ -95,7 +95,7 @@ def test_a_retry_that_succeeds_is_told_beside_the_numbers(tmp_path: Path):
 
 def test_single_failed_requests_are_counted_and_do_not_fail_the_trial(tmp_path: Path):
     with a_bench(tmp_path, "{kind: short-stream, value: 6}") as (bench, _):
-        record = bench.measure("candidate", POINT, None).record
+        record = bench.measure(Asked("candidate", POINT), None).record
     assert record.outcome == "ok"
     assert 0 < record.metrics["1"]["failed_requests"] < 3
     assert any("requests failed" in each["message"] for each in record.checks)
@@ -113,7 +113,7 @@ def test_an_interrupted_trial_leaves_no_process_and_no_line(tmp_path: Path):
             bench.engine, bench.sweep, bench.run, bench.requests, bench.tokenise_doubt, interrupt
         )
         with pytest.raises(KeyboardInterrupt):
-            interrupted.measure("candidate", POINT, None)
+            interrupted.measure(Asked("candidate", POINT), None)
         assert phases[-1].doing == "stopping"
         assert bench.run.records() == ()
 

@@ -96,17 +96,29 @@ def fastest_candidate(
 ) -> tuple[TrialRecord | None, float | None]:
     """The candidate with the highest objective, the first of equals, and that objective.
 
-    Where the search chose another one by all measurements together, it is that one.
+    Where the search chose another one by all measurements together, it is that one. One that its
+    own launch has refuted comes last, with an objective of at most 1.
     """
     if (chosen := ledger.recommended) is not None:
         return chosen, objective_of(chosen, spec)
-    best: TrialRecord | None = None
-    best_value: float | None = None
-    for record in ledger.candidates:
-        value = objective_of(record, spec)
-        if value is not None and (best_value is None or value > best_value):
-            best, best_value = record, value
-    return best, best_value
+    valued = [
+        (record, value, is_refuted(ledger, record, spec))
+        for record in ledger.candidates
+        if (value := objective_of(record, spec)) is not None
+    ]
+    if not valued:
+        return None, None
+    record, value, refuted = max(valued, key=lambda each: (not each[2], each[1]))
+    return record, min(value, 1.0) if refuted else value
+
+
+def is_refuted(ledger: Ledger, record: TrialRecord, spec: ObjectiveSpec) -> bool:
+    """A candidate whose launch of its own failed, or was no faster than no speculation."""
+    again = ledger.confirmation(record)
+    if again is None:
+        return False
+    value = objective_of(again, spec)
+    return again.outcome != "ok" or (value is not None and value <= 1)
 
 
 def summarise_run(run: Run) -> Result:

@@ -11,10 +11,15 @@ from tuner.campaign.candidates import (
     search_candidates,
     standing_of,
 )
-from tuner.campaign.studied import storage_refused, study_of
+from tuner.campaign.studied import storage_refused, study_of, tell_baseline
 from tuner.engine import gpu
 from tuner.engine.base import Engine
-from tuner.engine.sglang.revisions import ModelFacts, changed_models, model_facts
+from tuner.engine.sglang.revisions import (
+    ModelFacts,
+    changed_models,
+    held_as_begun,
+    model_facts,
+)
 from tuner.errors import UserError
 from tuner.ledger.machine import machine_facts
 from tuner.ledger.run import Run, RunSettings
@@ -24,7 +29,7 @@ from tuner.search.stored import StorageUnusable, open_storage
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.workload import content_hash
 from tuner.trial.attempt import Windows
-from tuner.trial.bench import Bench
+from tuner.trial.bench import Asked, Bench
 from tuner.trial.block import Blocks
 
 
@@ -79,10 +84,16 @@ def reopen_run(path: Path, loaded: LoadedSweep, engine: str | None) -> Run:
     if loaded.sweep.engine.kind == "sglang" and then != now:
         message = f"this machine has other GPUs than the run began on ({then}), begin a new run"
         raise UserError(message, path)
-    for role in changed_models(run.settings.models, _models(loaded)):
-        message = f"the {role}'s files have changed since this run began, restore them or begin"
-        raise UserError(f"{message} a new run", path)
+    for change in changed_models(run.settings.models, _models(loaded)):
+        raise UserError(change, path)
     return run
+
+
+def as_begun(loaded: LoadedSweep, run: Run) -> LoadedSweep:
+    """The sweep of `run` with the models' commits that it began with; before an engine's check."""
+    if loaded.sweep.engine.kind != "sglang":
+        return loaded
+    return held_as_begun(loaded, run.settings.models, os.environ)
 
 
 def _models(loaded: LoadedSweep) -> ModelFacts:
@@ -123,6 +134,7 @@ def measure_all(loaded: LoadedSweep, run: Run, engine: Engine, progress: Progres
         for note in blocks.notes():
             progress.note(note)
         baseline = _baseline(bench, wanted, progress)
+        tell_baseline(study, run)
         search_candidates(Search(study, blocks, bench, baseline, wanted, budget, progress))
     return summarise_run(run)
 
@@ -132,7 +144,7 @@ def _measure_endpoint(bench: Bench, progress: Progress) -> None:
     if any(record.outcome == "ok" for record in bench.run.ledger().records):
         progress.note("the server has been measured in this run, begin a new one to repeat that")
         return
-    measured = bench.measure("candidate", None, None)
+    measured = bench.measure(Asked("candidate", None), None)
     progress.recorded(measured.record, Standing(1, 1, None, measured.record, None))
     if measured.failure is not None:
         raise measured.failure
@@ -152,7 +164,7 @@ def _baseline(bench: Bench, wanted: int, progress: Progress) -> Windows:
     if known is not None:
         assert known.samples is not None
         return read_samples(bench.run.path / known.samples)
-    measured = bench.measure("baseline", None, None)
+    measured = bench.measure(Asked("baseline", None), None)
     progress.recorded(measured.record, standing_of(bench, wanted, measured.record))
     if measured.failure is not None:
         raise measured.failure

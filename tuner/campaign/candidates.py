@@ -9,9 +9,12 @@ from tuner.ledger.record import TrialRecord
 from tuner.result import fastest_candidate, objective_of
 from tuner.search.study import Proposal, Study
 from tuner.trial.attempt import Phase, Windows
-from tuner.trial.bench import Bench
+from tuner.trial.bench import Asked, Bench
 from tuner.trial.block import Blocks
 from tuner.trial.shared import SharedTrial, measure_together
+
+MAX_CONFIRMED = 3
+"""Winners that are launched once more, where each one's own launch refutes it."""
 
 
 @dataclass(frozen=True)
@@ -79,8 +82,14 @@ def search_candidates(search: Search) -> None:
         if search.budget.is_spent():
             progress.note("the time budget is spent, no new candidate is begun")
             break
-        proposal = study.propose()
+        handed_over, proposal = study.handed_over, study.propose()
+        if study.handed_over != handed_over:
+            progress.note(
+                f"{study.handed_over}; {search.bench.sweep.search.sampler} chooses from here"
+            )
         if proposal is None:
+            if study.stopped is not None:
+                progress.note(f"the search ends here: {study.stopped.why}")
             break
         for record in _measure(search, proposal):
             failures_in_a_row = failures_in_a_row + 1 if record.outcome == "failed" else 0
@@ -101,9 +110,11 @@ def _measure(search: Search, proposal: Proposal) -> list[TrialRecord]:
     bench, point = search.bench, proposal.point
     points = search.blocks.around(point, bench.run.ledger().records, search.room)
     if len(points) > 1:
-        records = measure_together(bench, SharedTrial(points, search.baseline))
+        shared = SharedTrial(points, search.baseline, decision=proposal.decision)
+        records = measure_together(bench, shared)
     else:
-        records = [bench.measure("candidate", point, search.baseline).record]
+        asked = Asked("candidate", point, proposal.decision)
+        records = [bench.measure(asked, search.baseline).record]
     spec = bench.sweep.search.objective
     search.study.tell(proposal, verdict_of(records[0], spec))
     _tell_unasked(search, records[1:])
@@ -126,7 +137,7 @@ def _finish_cut_off(search: Search) -> None:
     """Measure what the last shared launch measured in vain: its lines were cut off by a crash."""
     bench = search.bench
     points = search.blocks.cut_off(bench.run.ledger().candidates)[: search.room]
-    if len(points) < 2 or search.budget.is_spent():  # a single one is the search's to propose
+    if not points or search.budget.is_spent():
         return
     records = measure_together(bench, SharedTrial(points, search.baseline, is_proposed=False))
     _tell_unasked(search, records)
@@ -135,19 +146,37 @@ def _finish_cut_off(search: Search) -> None:
 
 
 def _confirm(search: Search) -> None:
-    """Measure the winner on a server of its own, where it was measured on a shared one."""
+    """Measure the winner once more, on a server of its own; the next one where that refutes it."""
+    for _ in range(MAX_CONFIRMED):
+        if not _confirm_one(search):
+            return
+
+
+def _confirm_one(search: Search) -> bool:
+    """Whether a launch was made.
+
+    It is where the winner was measured on a shared server, and where the search takes another
+    point for the fastest than the one with the highest figure: that may be one launch's luck.
+    """
     bench, ledger = search.bench, search.bench.run.ledger()
     fastest, value = fastest_candidate(ledger, bench.sweep.search.objective)
-    if fastest is None or value is None or value <= 1 or not fastest.warm_steps:
-        return
-    known = ledger.confirmation(fastest)
-    if known is not None and known.outcome != "failed":
-        return
+    if fastest is None or value is None or value <= 1:
+        return False
+    point, decision = fastest.at, None
+    if "confirm" in bench.sweep.search.active_stages and not ledger.recommended:
+        recommended = search.study.recommended()
+        if recommended is not None and recommended[0] != point:
+            point, decision = recommended
+    if decision is None and not fastest.warm_steps:
+        return False
+    if any(each.role == "confirm" and each.at == point for each in ledger.records):
+        return False
     if search.budget.is_spent():
         search.progress.note("the time budget is spent, the winner has no launch of its own")
-        return
-    record = bench.measure("confirm", fastest.at, search.baseline).record
+        return False
+    record = bench.measure(Asked("confirm", point, decision), search.baseline).record
     search.progress.recorded(record, standing_of(bench, search.wanted, record))
+    return True
 
 
 def standing_of(bench: Bench, wanted: int, record: TrialRecord) -> Standing:

@@ -1,6 +1,7 @@
 """From the ledger to the study: what was measured, as the search is to know it."""
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 from tuner.errors import UserError
@@ -8,7 +9,8 @@ from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.result import objective_of
 from tuner.search.stored import StorageUnusable, StoredStudy, open_own_study
-from tuner.search.study import Study, Verdict
+from tuner.search.study import Study
+from tuner.search.verdict import Figures, Verdict
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.model import ObjectiveSpec
 
@@ -20,7 +22,9 @@ def study_of(loaded: LoadedSweep, run: Run, note: Note) -> Study:
     """The study where the ledger left it. The stored copy is made anew: it is derived."""
     spec, candidates = loaded.sweep.search, run.ledger().candidates
     stored = _stored_study(loaded, run, note)
-    study = Study(loaded.space, spec, run.settings.trials, stored)
+    extended = run.settings.wanted > run.settings.trials
+    study = Study(loaded.space, spec, run.settings.trials, stored, persists=extended)
+    tell_baseline(study, run)
     measured = [
         (point, verdict_of(record, spec.objective))
         for record in candidates
@@ -29,7 +33,7 @@ def study_of(loaded: LoadedSweep, run: Run, note: Note) -> Study:
     unasked = {record.at for record in candidates if not record.proposed and record.at}
     if differing := study.replay(measured, unasked):
         note(
-            f"{differing} of {len(measured)} earlier points are not what this version of Optuna "
+            f"{differing} of {len(measured)} earlier points are not what this version of specbench "
             "proposes; they count, but the run is not what an undisturbed one would have been"
         )
     return study
@@ -56,6 +60,12 @@ def _stored_study(loaded: LoadedSweep, run: Run, note: Note) -> StoredStudy | No
         return None
 
 
+def tell_baseline(study: Study, run: Run) -> None:
+    """Tell the study what the baseline takes, where the ledger has it."""
+    if (baseline := run.ledger().baseline) is not None:
+        study.tell_baseline(_levels(baseline))
+
+
 def verdict_of(record: TrialRecord, spec: ObjectiveSpec) -> Verdict:
     """What a ledger line says to the search."""
     if record.outcome == "infeasible":
@@ -65,7 +75,29 @@ def verdict_of(record: TrialRecord, spec: ObjectiveSpec) -> Verdict:
     value = objective_of(record, spec)
     if value is None:
         return Verdict("failed", reason=f"{spec.metric} was not measured")
-    return Verdict("ok", value, attributes=dict(_flat_metrics(record)))
+    attributes = dict(_flat_metrics(record))
+    return Verdict("ok", value, None, attributes, _levels(record), _spread(record))
+
+
+def _levels(record: TrialRecord) -> Mapping[int, Figures]:
+    return {
+        int(level): Figures(
+            figures.get("cycle_ms"),
+            figures.get("accept_length"),
+            tuple(figures.get("accept_rate_by_position") or ()),
+        )
+        for level, figures in record.metrics.items()
+    }
+
+
+def _spread(record: TrialRecord) -> float | None:
+    """Relative standard deviation of the speed-up by its 95 % intervals, the widest level's."""
+    spreads = []
+    for figures in record.metrics.values():
+        low, high = figures.get("speedup_low"), figures.get("speedup_high")
+        if low and high and 0 < low <= high:
+            spreads.append(math.log(high / low) / (2 * 1.96))
+    return max(spreads, default=None)
 
 
 def _flat_metrics(record: TrialRecord) -> Iterator[tuple[str, Any]]:

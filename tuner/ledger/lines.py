@@ -35,6 +35,16 @@ class Ledger:
         return found[-1] if found else None
 
     @property
+    def recommended(self) -> TrialRecord | None:
+        """The candidate that the search took for the fastest by all measurements, at its end, and
+        launched once more; None where its choice is the highest figure, or is out of date."""
+        last = self.records[-1] if self.records else None
+        if last is None or last.role != "confirm" or last.decision is None or last.outcome != "ok":
+            return None
+        found = [r for r in self.candidates if r.point == last.point and r.outcome == "ok"]
+        return found[-1] if found else None
+
+    @property
     def next_trial(self) -> int:
         """The number of the next trial."""
         return max((each.trial for each in self.records), default=-1) + 1

@@ -47,6 +47,20 @@ class _CommandShape(BaseModel):
     unset: list[str]
 
 
+class DecisionLine(Strict):
+    """Why a point was launched, as the search said it then."""
+
+    stage: str
+    """anchors, model, check, sampler or confirm."""
+    why: str
+    predicted: float | None = None
+    """The objective expected of it, with its 95 % interval."""
+    predicted_low: float | None = None
+    predicted_high: float | None = None
+    excluded: dict[str, int] = Field(default_factory=dict)
+    """Reason -> unmeasured points that were not launched then for it."""
+
+
 class TrialRecord(Strict):
     """A trial as the ledger keeps it. `metrics` is keyed by concurrency, as text."""
 
@@ -84,6 +98,8 @@ class TrialRecord(Strict):
     switch_failure: str | None = None
     """Why the shared launch that this point was in failed, where it did: from then on each of its
     chain lengths has a launch of its own."""
+    decision: DecisionLine | None = None
+    """Why the search launched this point; None without stages."""
 
     @field_validator("point")
     @classmethod

@@ -1,10 +1,11 @@
 """The first lines of a report: what to run, how much faster it is, and how sure that is."""
 
 from tuner.measure.statistics import Interval, speedup
-from tuner.report.confirmed import confirmed_words
+from tuner.report.confirmed import confirmed_words, refuted_words
 from tuner.report.cycle_words import why_it_loses
 from tuner.report.findings import Findings, Measured
 from tuner.report.text import change, code, count, escaped, interval, markdown_table, ratio
+from tuner.result import is_refuted
 
 RIVALS = 5
 """Candidates after the best that are held against it."""
@@ -23,7 +24,14 @@ def answer(findings: Findings) -> list[str]:
     if findings.best is None or findings.best.value is None:
         return ["**No answer.** No candidate gave numbers, so there is nothing to compare."]
     best = findings.best
-    if findings.winner is findings.baseline:
+    refuted = is_refuted(findings.ledger, best.record, findings.sweep.search.objective)
+    if findings.winner is findings.baseline and refuted:
+        lines = [
+            "**No candidate stands.** Launch the server without speculation. "
+            f"{code(best.label)} was {_changes(findings, best)} on a server that switches chain "
+            "lengths, which its own launch does not bear out."
+        ]
+    elif findings.winner is findings.baseline:
         shown = any(_seen(bounds) != NOT_SHOWN for bounds in best.speedups.values())
         first = "No speculation is fastest here" if shown else "No candidate is shown to be faster"
         lines = [
@@ -38,6 +46,7 @@ def answer(findings: Findings) -> list[str]:
         why_it_loses(findings),
         _certainty(findings, best),
         confirmed_words(findings, best),
+        refuted_words(findings, best),
         _rivals(findings, best),
         _mixed_gain(findings, best),
     )

@@ -3,6 +3,7 @@
 from tuner.measure.statistics import Interval, speedup
 from tuner.report.findings import Findings, Measured
 from tuner.report.text import code, escaped, ratio
+from tuner.result import is_refuted
 
 
 def confirmed_words(findings: Findings, best: Measured) -> str | None:
@@ -35,6 +36,22 @@ def confirmed_words(findings: Findings, best: Measured) -> str | None:
             doubts.append(f"The two differ by more than noise{where}: trust the second.")
     told = f"{begin}, and again with a launch of its own (trial {again.trial}): {'; '.join(parts)}."
     return " ".join([told, *doubts])
+
+
+def refuted_words(findings: Findings, best: Measured) -> str | None:
+    """Faster candidates that their own launches did not bear out; None where there are none."""
+    spec = findings.sweep.search.objective
+    told = []
+    for each in findings.ranked:
+        if each is best or not is_refuted(findings.ledger, each.record, spec):
+            continue
+        again = findings.ledger.confirmation(each.record)
+        assert again is not None
+        why = "was not faster than no speculation"
+        if again.outcome != "ok":
+            why = f"failed: {code(again.failure or again.outcome)}"
+        told.append(f"{code(each.label)}, whose own launch (trial {again.trial}) {why}")
+    return f"Not taken: {'; '.join(told)}." if told else None
 
 
 def _includes_one(ratio: Interval) -> bool:

@@ -100,10 +100,11 @@ class Findings:
         """Every candidate that gave numbers, the best first; those without an objective last."""
         spec = self.sweep.search.objective
         found = [Measured(r, objective_of(r, spec)) for r in self.ledger.candidates if r.metrics]
-        first = self.ledger.recommended  # the search's choice goes before a higher figure
+        fastest = self.result.fastest  # goes before a higher figure that was refuted
+        first = fastest.trial if fastest else None
 
         def order(each: Measured) -> tuple[bool, bool, float]:
-            return each.record is not first, each.value is None, -(each.value or 0.0)
+            return each.record.trial != first, each.value is None, -(each.value or 0.0)
 
         return tuple(sorted(found, key=order))
 

@@ -13,6 +13,7 @@ from tuner.report.figures import draw_figures
 from tuner.report.findings import Findings
 from tuner.report.levels import levels_table, write_adaptive
 from tuner.report.memory import memory_table
+from tuner.report.searched import search_table
 from tuner.report.text import block, code, escaped
 from tuner.report.winner import launch_command, launch_script, write_winner
 
@@ -53,6 +54,7 @@ def _written(findings: Findings) -> Path:
         by_kind_words=sections.by_kind_words(findings),
         by_kind=sections.by_kind(findings),
         cycles=cycle_section(findings),
+        searched=search_table(findings),
         doubts=sections.doubts(findings),
         failures=sections.failures(findings),
         left_out=sections.left_out(findings),

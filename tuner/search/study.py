@@ -1,17 +1,20 @@
 """Which point to measure next: Optuna's samplers over the space's legal points."""
 
-import json
 import random
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass
+from typing import Any
 
 import optuna
-from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.trial import Trial, TrialState
 
+from tuner.search.decision import Decision
+from tuner.search.dimensions import combination, distribution, spelling, suggest
+from tuner.search.forecast import Known
+from tuner.search.staged import StagedSearch
 from tuner.search.stored import StoredStudy
-from tuner.sweep.model import UNSET, SearchSpec
+from tuner.search.verdict import Figures, Outcome, Verdict
+from tuner.sweep.model import SearchSpec
 from tuner.sweep.point import Point
 from tuner.sweep.space import Space
 
@@ -21,10 +24,11 @@ MAX_WASTED = 16
 A sampler that has converged repeats itself, and one in a space where little is legal misses; both
 learn nothing more from a longer try, which costs a model fit each time."""
 
+_BEFORE_MODEL = ("anchors", "sampler")
+
 FEASIBLE = "feasible"
 """Name of the constraint: 0 for a point that can be served, 1 for one that cannot."""
 
-Outcome = Literal["ok", "infeasible", "failed"]
 _STATES: Mapping[Outcome, TrialState] = {
     "ok": TrialState.COMPLETE,
     "infeasible": TrialState.PRUNED,
@@ -33,22 +37,13 @@ _STATES: Mapping[Outcome, TrialState] = {
 
 
 @dataclass(frozen=True)
-class Verdict:
-    """What became of a point. `value` is the objective, set exactly where the outcome is ok."""
-
-    outcome: Outcome
-    value: float | None = None
-    reason: str | None = None
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    """Flat figures for the dashboard, such as `c1.output_tok_s`."""
-
-
-@dataclass(frozen=True)
 class Proposal:
     """A legal point that is not measured yet, answered with `Study.tell`."""
 
     point: Point
     trial: Trial
+    decision: Decision | None = None
+    """Why this point; None where there are no stages."""
 
 
 class Study:
@@ -60,18 +55,54 @@ class Study:
     """
 
     def __init__(
-        self, space: Space, spec: SearchSpec, trials: int, stored: StoredStudy | None = None
+        self,
+        space: Space,
+        spec: SearchSpec,
+        trials: int,
+        stored: StoredStudy | None = None,
+        *,
+        persists: bool = False,
     ) -> None:
-        """`trials` is the number that the run was begun with; an extension does not change it."""
+        """`trials` is the number that the run was begun with; an extension does not change it.
+
+        `persists`: where the stages say that nothing better is left, the sampler goes on.
+        """
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._space = space
         self._spec = spec
         self._startup = startup_trials(trials)
-        self._distributions = {n: _distribution(v) for n, v in space.dimensions.items()}
+        self._distributions = {n: distribution(v) for n, v in space.dimensions.items()}
         self._study = optuna.create_study(direction="maximize")
         self._stored = stored
         self._told: dict[Point, Verdict] = {}
         self._spellings: set[str] = set()
+        self._staged: StagedSearch | None = None
+        if "anchors" in spec.active_stages:
+            self._staged = StagedSearch(space.points, spec.objective, spec.seed)
+        self._plain: Mapping[int, Figures] = {}
+        self._persists = persists
+        self.handed_over: str | None = None
+        """Why the sampler chooses since then; None while the stages do."""
+        self.stopped: Decision | None = None
+        """Why nothing more is proposed, where the stages say so."""
+
+    def tell_baseline(self, plain: Mapping[int, Figures]) -> None:
+        """Say what the baseline takes, by concurrency; without it there are no stages."""
+        self._plain = dict(plain)
+
+    def recommended(self) -> tuple[Point, Decision] | None:
+        """The measured point that is fastest by all measurements together, and why; None where
+        there are no stages, the baseline is faster, or the model was given up."""
+        if self._staged is None or not self._plain or self.handed_over:
+            return None
+        found = self._staged.best(Known(self._plain, self._told))
+        if found is None:
+            return None
+        point, ratio = found
+        why = (
+            f"by all measurements together it is the fastest: {ratio.value:.3f} times the baseline"
+        )
+        return point, Decision("confirm", why, point, ratio)
 
     @property
     def storage_lost(self) -> str | None:
@@ -79,10 +110,34 @@ class Study:
         return self._stored.lost if self._stored else None
 
     def propose(self) -> Proposal | None:
-        """The next point to measure; None when every legal point has been told."""
+        """The next point to measure; None when every legal point has been told, or the stages
+        find that nothing better is left."""
         left = [point for point in self._space.points if point not in self._told]
         if not left:
             return None
+        decision = self._decision()
+        if decision is not None and decision.stage == "stop" and not self._persists:
+            self.stopped = decision
+            return None
+        if decision is not None and decision.point is not None:
+            return self._take(decision.point, decision)
+        return self._sampled(left, decision)
+
+    def _decision(self) -> Decision | None:
+        """What the stages say; the sampler's turn, once it came, does not end."""
+        if self._staged is None or not self._plain:
+            return None
+        if self.handed_over is None:
+            decision = self._staged.decide(Known(self._plain, self._told))
+            if "model" not in self._spec.active_stages and decision.stage not in _BEFORE_MODEL:
+                decision = Decision("sampler", "the anchors are measured, search.stages ends here")
+            if decision.point is not None or (decision.stage == "stop" and not self._persists):
+                return decision
+            self.handed_over = decision.why
+        return Decision("sampler", f"{self._spec.sampler} chose it: {self.handed_over}")
+
+    def _sampled(self, left: Sequence[Point], decision: Decision | None) -> Proposal:
+        """What the sampler proposes of the points that are left."""
         if self._spec.sampler == "grid":
             return self._take(left[0])
         for _ in range(MAX_WASTED):
@@ -95,8 +150,8 @@ class Study:
             elif found in self._told:
                 self._tell_known(trial, values, found)
             else:
-                return Proposal(found, trial)
-        return self._take(self._random().choice(left))
+                return Proposal(found, trial, decision)
+        return self._take(self._random().choice(left), decision)
 
     def tell(self, proposal: Proposal, verdict: Verdict) -> None:
         """Say what became of a proposal."""
@@ -125,7 +180,8 @@ class Study:
 
         The proposals are made again, wasted ones included, so that the next one is what the
         undisturbed run would have proposed; those in `unasked` were none. Returns how many
-        differed from the ledger (0 unless Optuna has changed); those are told all the same.
+        differed from the ledger (0 unless Optuna or the stages have changed); those are told all
+        the same.
         """
         differing = 0
         for point, verdict in measured:
@@ -144,7 +200,8 @@ class Study:
 
     def _ask(self) -> Trial:
         seed = self._random().getrandbits(32)
-        if self._spec.sampler == "tpe" and len(self._told) >= self._startup:
+        startup = 1 if self.handed_over else self._startup
+        if self._spec.sampler == "tpe" and len(self._told) >= startup:
             self._study.sampler = optuna.samplers.TPESampler(
                 seed=seed, n_startup_trials=1, constant_liar=False
             )
@@ -153,14 +210,14 @@ class Study:
         return self._study.ask()
 
     def _suggest(self, trial: Trial) -> dict[str, Any]:
-        return {name: _suggest(trial, name, how) for name, how in self._distributions.items()}
+        return {name: suggest(trial, name, how) for name, how in self._distributions.items()}
 
-    def _take(self, point: Point) -> Proposal:
+    def _take(self, point: Point, decision: Decision | None = None) -> Proposal:
         """A proposal for a given point, without a sampler's choice."""
         self._study.enqueue_trial(combination(self._space, point))
         trial = self._ask()
         self._suggest(trial)
-        return Proposal(point, trial)
+        return Proposal(point, trial, decision)
 
     def _random(self) -> random.Random:
         return random.Random(f"{self._spec.seed}:{len(self._study.get_trials(deepcopy=False))}")
@@ -175,7 +232,7 @@ class Study:
         known = self._told[point]
         trial.set_user_attr("point", point.label())
         trial.set_user_attr("reason", known.reason or "measured already")
-        if known.outcome == "ok" and _spelling(values) not in self._spellings:
+        if known.outcome == "ok" and spelling(values) not in self._spellings:
             self._finish(trial, values, TrialState.COMPLETE, known.value)
         else:
             feasible = known.outcome != "infeasible"
@@ -192,7 +249,7 @@ class Study:
     ) -> None:
         if state != TrialState.FAIL:  # of these nothing is known
             trial.set_constraint(FEASIBLE, 0.0 if feasible else 1.0)
-        self._spellings.add(_spelling(values))
+        self._spellings.add(spelling(values))
         self._study.tell(trial, value, state=state)
 
 
@@ -203,47 +260,3 @@ def startup_trials(trials: int) -> int:
     that spends more than a quarter on random points would be a random search.
     """
     return min(10, max(4, trials // 4))
-
-
-def combination(space: Space, point: Point) -> dict[str, Any]:
-    """The value of each dimension that makes `point`, which is one of the space's."""
-    return {name: _value(space, point, name) for name in space.dimensions}
-
-
-def _value(space: Space, point: Point, name: str) -> Any:
-    kind, _, key = name.partition(".")
-    allowed = space.dimensions[name]
-    same: tuple[Any, ...]  # spellings that make the same point
-    if kind == "env":
-        same = (dict(point.env).get(key, UNSET),)
-    elif kind == "flags":
-        flags = dict(point.flags)
-        same = (flags[key],) if key in flags else (False, UNSET)
-    elif name == "num_draft_tokens" and point.eagle_topk == 1:
-        same = allowed  # it follows from num_steps
-    elif name == "draft_tp" and point.draft_tp == "target":
-        same = ("target", space.tp)
-    else:
-        same = (getattr(point, name),)
-    wanted = {(type(value), value) for value in same}
-    return next(value for value in allowed if (type(value), value) in wanted)
-
-
-def _spelling(values: Mapping[str, Any]) -> str:
-    return json.dumps(values, sort_keys=True)
-
-
-def _distribution(values: Sequence[Any]) -> BaseDistribution:
-    """Integers in a row keep their order for the sampler; anything else is a set of choices."""
-    if all(type(value) is int for value in values):
-        low, high = min(values), max(values)
-        if sorted(values) == list(range(low, high + 1)):
-            return IntDistribution(low, high)
-    return CategoricalDistribution(values)
-
-
-def _suggest(trial: Trial, name: str, how: BaseDistribution) -> Any:
-    if isinstance(how, IntDistribution):
-        return trial.suggest_int(name, how.low, how.high)
-    assert isinstance(how, CategoricalDistribution)
-    return trial.suggest_categorical(name, how.choices)

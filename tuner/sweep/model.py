@@ -3,7 +3,6 @@
 Field descriptions end up in the JSON Schema that `specbench schema` prints.
 """
 
-import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -17,8 +16,8 @@ from pydantic import (
 )
 
 from tuner.sweep import words
+from tuner.sweep.durations import Seconds
 from tuner.sweep.point import FlagValue
-from tuner.sweep.shown import shortened
 
 UNSET = "unset"
 """The value that removes a variable from the server's environment, or leaves a flag away."""
@@ -27,36 +26,6 @@ ALGORITHMS = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM")
 STEP_SWITCHERS = ("EAGLE", "EAGLE3", "NEXTN")
 """Algorithms whose chain length a running server can switch (SGLang's adaptive speculation)."""
 MAX_CONCURRENCY = 512
-
-LONGEST_DAYS = 365
-_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
-
-
-def parse_duration(value: Any) -> Any:
-    """`90`, `"30m"` or `"1.5h"` as seconds; anything else goes on to the type's own refusal."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
-        return value
-    if isinstance(value, str):
-        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)", value.strip())
-        if match is None:
-            raise ValueError(
-                f"'{shortened(value)}' is not a duration, write it like 90s, 30m or 12h"
-            )
-        seconds = float(match[1]) * _UNITS[match[2]]
-    else:
-        seconds = float(value)
-    if seconds > LONGEST_DAYS * _UNITS["d"]:
-        raise ValueError(f"{shortened(str(value))} is too long, write {LONGEST_DAYS}d or less")
-    return seconds
-
-
-Seconds = Annotated[
-    float,
-    BeforeValidator(parse_duration),
-    Field(gt=0),
-    WithJsonSchema({"type": ["string", "number"], "pattern": r"^[0-9]+(\.[0-9]+)?(ms|s|m|h|d)$"}),
-]
-"""A duration in seconds, a year at most; in the file `90`, `90s`, `30m`, `12h`."""
 
 # The patterns are for the JSON Schema; the words before them are what a mistake is told in.
 Name = Annotated[
@@ -259,6 +228,9 @@ class SearchSpec(Strict):
     """How points are chosen."""
 
     sampler: Literal["tpe", "random", "grid"] = "tpe"
+    stages: list[Literal["anchors", "model", "confirm"]] | None = None
+    """What is done before and after the sampler's turn (docs/search.md), `[]` for the sampler
+    alone; default: all stages with `tpe`, none with the others."""
     trials: Annotated[int, Field(ge=1, le=1_000_000)] = 40
     """Candidates to measure; `grid` measures every point whatever this says."""
     seed: Annotated[int, Field(ge=0)] = 0
@@ -269,6 +241,21 @@ class SearchSpec(Strict):
     """Failed launches in a row that stop the run."""
     storage: str | None = None
     """An Optuna storage URL; default: study.db in the run folder."""
+
+    @property
+    def active_stages(self) -> tuple[str, ...]:
+        """`stages`, or what is usual with the sampler."""
+        if self.stages is not None:
+            return tuple(self.stages)
+        return ("anchors", "model", "confirm") if self.sampler == "tpe" else ()
+
+    @model_validator(mode="after")
+    def _has_stages_that_fit(self) -> Self:
+        if self.stages and self.sampler == "grid":
+            raise ValueError("stages: grid measures every point in order, remove stages")
+        if self.stages and "model" in self.stages and "anchors" not in self.stages:
+            raise ValueError("stages: model needs anchors to begin with, write [anchors, model]")
+        return self
 
 
 class TimeoutSpec(Strict):

@@ -11,17 +11,31 @@ from tuner.engine.endpoint import EndpointEngine
 from tuner.engine.process import child_environment
 from tuner.errors import EngineFailure
 from tuner.ledger.lines import Ledger
-from tuner.ledger.record import SIMULATED, Role, TrialRecord
+from tuner.ledger.record import SIMULATED, DecisionLine, Role, TrialRecord
 from tuner.ledger.run import Run
 from tuner.measure.checks import Context, doubts
 from tuner.measure.failures import beside_others, first_cause, outcome_of
 from tuner.measure.metrics import summarise
 from tuner.measure.samples_file import write_samples
 from tuner.measure.statistics import speedup
+from tuner.search.decision import Decision
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.point import Point
 from tuner.sweep.workload import pick
 from tuner.trial.attempt import ATTEMPTS, Attempt, Phase, Rig, Taken, Windows
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What to measure, and why."""
+
+    role: Role
+    point: Point | None
+    """None: no speculation."""
+    decision: Decision | None = None
+    """The search's reason, where it gave one."""
+    switch_failure: str | None = None
+    """Why the point is not measured in a shared launch, where one failed."""
 
 
 @dataclass(frozen=True)
@@ -51,6 +65,7 @@ class Entry:
     """What others held of the GPUs before the launch."""
     proposed: bool = True
     switch_failure: str | None = None
+    decision: Decision | None = None
 
     @property
     def taken(self) -> Taken:
@@ -73,21 +88,14 @@ class Bench(Rig):
         requests = {level: tokenised.requests[:count] for level, count in counts.items()}
         return cls(engine, loaded.sweep, run, requests, tokenised.doubt, report)
 
-    def measure(
-        self,
-        role: Role,
-        point: Point | None,
-        baseline: Windows | None,
-        switch_failure: str | None = None,
-    ) -> Measured:
-        """Measure a point (None: no speculation) and add it to the ledger.
+    def measure(self, asked: Asked, baseline: Windows | None) -> Measured:
+        """Measure a point and add it to the ledger.
 
         An endpoint has its own point, whatever is asked for; it is recorded as what it is.
-        `baseline`, where there is one, gives each level its speed-up; `switch_failure` says why
-        the point is not measured in a shared launch, where one failed. A failure is recorded and
+        `baseline`, where there is one, gives each level its speed-up. A failure is recorded and
         returned, not raised. KeyboardInterrupt passes through: nothing runs, nothing is recorded.
         """
-        ledger = self.run.ledger()
+        ledger, role, point = self.run.ledger(), asked.role, asked.point
         trial, launch_id = ledger.next_trial, self.run.free_launch(ledger.next_launch)
         started = now()
         retried: list[EngineFailure] = []
@@ -114,7 +122,7 @@ class Bench(Rig):
                 phase = Phase(trial, role, own, "stopping")
         failure = beside_others(failure, crowded)
         entry = Entry(phase, started, attempt, failure, baseline, tuple(retried), crowded,
-                      switch_failure=switch_failure)  # fmt: skip
+                      switch_failure=asked.switch_failure, decision=asked.decision)  # fmt: skip
         record = self.book(entry)
         self.run.append(record)
         return Measured(record, entry.taken.windows, failure)
@@ -156,6 +164,7 @@ class Bench(Rig):
             warm_steps=list(attempt.warm_steps),
             proposed=entry.proposed,
             switch_failure=entry.switch_failure,
+            decision=_written(entry.decision),
         )
 
     def crowded(self, point: Point | None) -> tuple[str, ...]:
@@ -198,6 +207,10 @@ class Bench(Rig):
 def now() -> str:
     """UTC as ledgers write it."""
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _written(decision: Decision | None) -> DecisionLine | None:
+    return None if decision is None else DecisionLine.model_validate(decision.to_json())
 
 
 def _retries(failures: Iterable[EngineFailure]) -> list[dict[str, str]]:

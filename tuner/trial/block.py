@@ -87,28 +87,34 @@ class Blocks:
         if any(record.switch_failure is not None for record in mine):
             return (point,)
         known = {record.at for record in mine if record.role == "candidate"}
-        steps = steps_of(point)
-        left = [each for each in block.points if each not in known and each != point]
-        left.sort(key=lambda each: (abs(steps_of(each) - steps), steps_of(each)))
+        left = _nearest(
+            (each for each in block.points if each not in known and each != point), point
+        )
         return (point, *left[: max(0, room - 1)])
 
     def cut_off(self, candidates: Iterable[TrialRecord]) -> tuple[Point, ...]:
-        """Points of the last shared launch whose lines did not reach the disk, by steps."""
+        """Points of the last shared launch whose lines did not reach the disk, in their order."""
         records = tuple(candidates)
         last = records[-1] if records else None
         if last is None or not last.warm_steps or last.switch_failure is not None:
             return ()
         known = {record.at for record in records}
         block = next((block for block in self.of_sweep if last.at in block.points), Block(()))
-        return tuple(
-            each for each in block.points if steps_of(each) in last.warm_steps and each not in known
-        )
+        first = next(r.at for r in records if r.launch_id == last.launch_id and r.at is not None)
+        left = (each for each in block.points if steps_of(each) in last.warm_steps)
+        return tuple(_nearest((each for each in left if each not in known), first))
 
 
 def steps_of(point: Point) -> int:
     """The chain length of a block's point."""
     assert point.num_steps is not None
     return point.num_steps
+
+
+def _nearest(points: Iterable[Point], to: Point) -> list[Point]:
+    """By how far their chain lengths are from `to`'s, the shorter of two first."""
+    steps = steps_of(to)
+    return sorted(points, key=lambda each: (abs(steps_of(each) - steps), steps_of(each)))
 
 
 def block_of(points: Iterable[Point]) -> Block:

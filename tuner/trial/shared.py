@@ -5,13 +5,15 @@ that switches. Its failure says nothing about one of its points, so it never fai
 not measure gets launches of its own.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tuner.errors import EngineFailure
 from tuner.ledger.record import TrialRecord
+from tuner.search.decision import Decision
 from tuner.sweep.point import Point
 from tuner.trial.attempt import ATTEMPTS, Attempt, Phase, Windows
-from tuner.trial.bench import Bench, Entry, now
+from tuner.trial.bench import Asked, Bench, Entry, now
 
 
 @dataclass(frozen=True)
@@ -22,6 +24,8 @@ class SharedTrial:
     baseline: Windows
     is_proposed: bool = True
     """False where the search proposed none of them: the rest of a launch that was cut off."""
+    decision: Decision | None = None
+    """Why the search proposed the first."""
 
 
 def measure_together(bench: Bench, shared: SharedTrial) -> list[TrialRecord]:
@@ -30,7 +34,7 @@ def measure_together(bench: Bench, shared: SharedTrial) -> list[TrialRecord]:
     A launch whose failure is worth a retry is tried once more for what it did not complete. Where
     points are left after that, the first one, if it is among them, is measured with a launch of
     its own; the others are not recorded, for the search to come back to. KeyboardInterrupt passes
-    through: nothing runs, nothing is recorded.
+    through: nothing runs, and what a launch before has measured whole is recorded.
     """
     first, ledger = shared.points[0], bench.run.ledger()
     launch_id = bench.run.free_launch(ledger.next_launch)
@@ -55,24 +59,47 @@ def measure_together(bench: Bench, shared: SharedTrial) -> list[TrialRecord]:
             break
         launch_id = bench.run.free_launch(launch_id + 1)
     why = str(failures[-1]) if left else None
+    taken = _Complete(shared, complete, started, crowded, why)
     records = []
-    if first in left and shared.is_proposed:
-        records.append(bench.measure("candidate", first, shared.baseline, why).record)
-    trial = bench.run.ledger().next_trial
-    booked = []
-    for index, point in enumerate(point for point in shared.points if point in complete):
-        attempt, before = complete[point]
-        entry = Entry(
-            phase=Phase(trial + index, "candidate", point, "stopping"),
-            started=started,
-            attempt=attempt,
-            failure=None,
-            baseline=shared.baseline,
-            retried=before,
-            crowded=crowded,
-            proposed=shared.is_proposed and point == first,
-            switch_failure=why,
-        )
-        booked.append(bench.book(entry))
-    bench.run.append(*booked)
-    return [*records, *booked]
+    try:
+        if first in left and shared.is_proposed:
+            asked = Asked("candidate", first, shared.decision, why)
+            records.append(bench.measure(asked, shared.baseline).record)
+    finally:  # an interrupt in that launch must not lose what this one has measured
+        records += taken.book(bench)
+    return records
+
+
+@dataclass(frozen=True)
+class _Complete:
+    """What a shared launch has measured whole, and what goes with it."""
+
+    shared: SharedTrial
+    points: Mapping[Point, tuple[Attempt, tuple[EngineFailure, ...]]]
+    """With the launch that measured it and what failed before that."""
+    started: str
+    crowded: tuple[str, ...]
+    why: str | None
+    """Why points are missing, where some are."""
+
+    def book(self, bench: Bench) -> list[TrialRecord]:
+        """Add their lines to the ledger, in one write."""
+        shared, trial, booked = self.shared, bench.run.ledger().next_trial, list[TrialRecord]()
+        for point in (each for each in shared.points if each in self.points):
+            attempt, before = self.points[point]
+            is_first = point == shared.points[0]
+            entry = Entry(
+                phase=Phase(trial + len(booked), "candidate", point, "stopping"),
+                started=self.started,
+                attempt=attempt,
+                failure=None,
+                baseline=shared.baseline,
+                retried=before,
+                crowded=self.crowded,
+                proposed=shared.is_proposed and is_first,
+                switch_failure=self.why,
+                decision=shared.decision if is_first else None,
+            )
+            booked.append(bench.book(entry))
+        bench.run.append(*booked)
+        return booked

@@ -1,0 +1,221 @@
+"""How many launches each way of searching needs, over all landscapes, without launching anything.
+
+    python -m benchmarks.search_efficiency --quick --json
+    python -m benchmarks.search_efficiency --landscape kimi --method specbench --seeds 20
+    python -m benchmarks.search_efficiency --folder MY_LANDSCAPES
+
+A launch is any server start, the baseline's included, until the incumbent's true value is within
+1 % of the best. Confirmations count in hours only. The cap is 200 launches; a miss counts 200.
+Success is the share of final recommendations within 1 % of the best. Every method begins with the
+baseline and never launches a point twice, except bench_speculative.py, which does.
+"""
+
+import argparse
+import json
+import random
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from statistics import median
+
+from benchmarks.landscape import FOLDER, Landscape
+from tuner.search.study import Study
+from tuner.search.verdict import Verdict
+from tuner.sweep.model import SearchSpec
+from tuner.sweep.point import Point
+
+CAP = 200
+WITHIN = 1.01
+METHODS = ("specbench", "tpe", "gp", "random", "grid", "bench_speculative")
+SEEDS = 20
+QUICK_SEEDS = {"specbench": 8, "tpe": 3, "gp": 3}
+"""Of the slow methods under --quick; TARGET has more."""
+TARGET, TARGET_SEEDS = "kimi", 10
+SB_STEPS, SB_TOPK, SB_TOKENS = (0, 1, 3, 5, 7), (0, 1, 2, 4, 8), (0, 2, 4, 8, 16, 32)
+"""The lists and their order in SGLang's scripts/playground/bench_speculative.py."""
+
+
+@dataclass(frozen=True)
+class Search:
+    """One search on one landscape with one seed."""
+
+    launches: int
+    hours: float
+    """Until the incumbent was within 1 %, or until the end."""
+    success: bool
+    used: int
+    """Launches until the method stopped by itself, or the cap."""
+
+
+class Clock:
+    """Launches points, keeps the incumbent and counts."""
+
+    def __init__(self, landscape: Landscape, seed: int) -> None:
+        self._landscape = landscape
+        self._seed = seed
+        self.launches = 1
+        self.baseline = landscape.measure(None, seed)
+        self._hours = landscape.truth(None).hours
+        self._best: Point | None = None
+        self._chosen: Point | None = None
+        self._value = 1.0
+        self._found: tuple[int, float] | None = None
+        self._note()
+
+    @property
+    def is_over(self) -> bool:
+        return self.launches >= CAP
+
+    def launch(self, point: Point) -> Verdict:
+        """What the launch shows."""
+        verdict = self._landscape.measure(point, self._seed)
+        self.launches += 1
+        self._hours += self._landscape.truth(point).hours
+        if verdict.value is not None and verdict.value > self._value:
+            self._best, self._value = point, verdict.value
+        return verdict
+
+    def take(self, point: Point | None) -> None:
+        """After a launch: what the method would recommend now; None: the highest figure."""
+        self._chosen = point
+        self._note()
+
+    def result(self) -> Search:
+        """The end. A choice that is not the highest figure is confirmed with a launch."""
+        if self._chosen is not None and self._chosen != self._best:
+            self._hours += self._landscape.truth(self._chosen).hours
+        launches, hours = self._found or (CAP, self._hours)
+        return Search(launches, hours, self._is_near(self._incumbent), self.launches)
+
+    @property
+    def _incumbent(self) -> Point | None:
+        return self._chosen or self._best
+
+    def _note(self) -> None:
+        if self._found is None and self._is_near(self._incumbent):
+            self._found = self.launches, self._hours
+
+    def _is_near(self, point: Point | None) -> bool:
+        true = 1.0 if point is None else self._landscape.truth(point).value
+        return true * WITHIN >= self._landscape.best
+
+
+def studied(spec: SearchSpec) -> Callable[[Landscape, Clock], None]:
+    """A search by the study of a real run."""
+
+    def search(landscape: Landscape, clock: Clock) -> None:
+        study = Study(landscape.space, spec, CAP)
+        study.tell_baseline(clock.baseline.levels)
+        while not clock.is_over and (proposal := study.propose()) is not None:
+            study.tell(proposal, clock.launch(proposal.point))
+            found = study.recommended()
+            clock.take(None if found is None else found[0])
+
+    return search
+
+
+def in_order(points: Iterable[Point]) -> Callable[[Landscape, Clock], None]:
+    """A search that launches points in a given order."""
+
+    def search(landscape: Landscape, clock: Clock) -> None:
+        for point in points:
+            if clock.is_over:
+                break
+            if landscape.has(point):
+                clock.launch(point)
+                clock.take(None)
+
+    return search
+
+
+def bench_speculative() -> Iterator[Point]:
+    """Its grid for one batch size, in its order, with its own filter and repetitions."""
+    for steps, topk, tokens in product(SB_STEPS, SB_TOPK, SB_TOKENS):
+        if 0 in (steps, topk, tokens) or steps * topk + 1 < tokens:
+            continue
+        yield Point(steps, topk, steps + 1 if topk == 1 else tokens, "target")
+
+
+def run(landscape: Landscape, method: str, seed: int) -> Search | None:
+    """One search; None where the method cannot run here."""
+    clock = Clock(landscape, seed)
+    if method == "specbench":
+        studied(SearchSpec(seed=seed))(landscape, clock)
+    elif method == "tpe":
+        studied(SearchSpec(seed=seed, stages=[]))(landscape, clock)
+    elif method == "gp":
+        return None  # the sweep file has no sampler gp yet: it needs torch
+    elif method == "random":
+        points = list(landscape.points)
+        random.Random(seed).shuffle(points)
+        in_order(points)(landscape, clock)
+    elif method == "grid":
+        in_order(landscape.points)(landscape, clock)
+    else:
+        in_order(bench_speculative())(landscape, clock)
+    return clock.result()
+
+
+def summarised(searches: list[Search | None]) -> dict[str, float | int | None]:
+    """The medians and the share, as `--json` prints them; None where the method cannot run."""
+    done = [each for each in searches if each is not None]
+    if not done:
+        return {"median_launches": None, "median_hours": None, "success": None}
+    return {
+        "median_launches": median(each.launches for each in done),
+        "median_hours": round(median(each.hours for each in done), 3),
+        "success": round(sum(each.success for each in done) / len(done), 3),
+    }
+
+
+def compare(path: Path, methods: list[str], seeds: int, quick: bool) -> dict[str, object]:
+    """All methods on one landscape."""
+    landscape, found = Landscape(path), {}
+    for method in methods:
+        most = TARGET_SEEDS if landscape.name == TARGET else QUICK_SEEDS.get(method, seeds)
+        count = min(seeds, most) if quick and method in QUICK_SEEDS else seeds
+        found[method] = summarised([run(landscape, method, seed) for seed in range(count)])
+    return dict(found)
+
+
+def table(results: dict[str, dict[str, dict[str, float | None]]]) -> str:
+    """Launches (success) of each method, as Markdown."""
+    methods = list(next(iter(results.values())))
+    lines = [f"| landscape | {' | '.join(methods)} |", "|---|" + "---:|" * len(methods)]
+    for name, by_method in results.items():
+        cells = []
+        for each in by_method.values():
+            launches, success = each["median_launches"], each["success"]
+            cells.append("" if launches is None else f"{launches:g} ({100 * (success or 0):.0f} %)")
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def main(words: list[str]) -> int:
+    parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else None)
+    parser.add_argument("--folder", type=Path, default=FOLDER, help="landscape files")
+    parser.add_argument("--landscape", action="append", help="only this one")
+    parser.add_argument("--method", action="append", choices=METHODS, help="only this one")
+    parser.add_argument("--seeds", type=int, default=SEEDS)
+    parser.add_argument("--quick", action="store_true", help="fewer seeds of the slow methods")
+    parser.add_argument("--json", action="store_true")
+    parser.add_argument("--jobs", type=int, default=2)
+    asked = parser.parse_args(words)
+    paths = sorted(asked.folder.glob("*.yaml"))
+    paths = [path for path in paths if not asked.landscape or path.stem in asked.landscape]
+    methods = list(asked.method or METHODS)
+    count = len(paths)
+    with ProcessPoolExecutor(max_workers=asked.jobs) as pool:
+        found = pool.map(
+            compare, paths, [methods] * count, [asked.seeds] * count, [asked.quick] * count
+        )
+        results = {path.stem: each for path, each in zip(paths, found, strict=True)}
+    print(json.dumps(results, indent=1) if asked.json else table(results))  # type: ignore[arg-type]
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,99 @@
+"""A run with stages: why each point was launched is on the disk, in the report, and after a resume
+the search goes on as if nothing had been."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.sweeps import Listener, tiny_sweep
+from tuner.campaign.campaign import begin_run, reopen_run, run_sweep
+from tuner.campaign.studied import study_of
+from tuner.engine.make import make_engine
+from tuner.errors import UserError
+from tuner.ledger.lines import Ledger
+from tuner.ledger.record import DecisionLine, TrialRecord, read_record
+from tuner.report.run_report import write_report
+from tuner.result import fastest_candidate
+from tuner.sweep.model import ObjectiveSpec
+
+STAGED = "stages: [anchors, model, confirm], trials: 3, seed: 1"
+
+
+def test_decisions_are_in_the_ledger_and_the_report_and_are_made_again(tmp_path: Path) -> None:
+    loaded = tiny_sweep(tmp_path, search=STAGED, steps="1, 2, 3, 4")
+    run = begin_run(tmp_path / "runs", loaded, None)
+    run_sweep(loaded, run, make_engine(loaded.sweep), Listener())
+    baseline, first, *rest = run.records()
+    assert baseline.decision is None
+    assert first.decision is not None
+    assert (first.at.num_steps, first.decision.stage) == (4, "anchors")
+    assert "longest chain" in first.decision.why
+    assert rest
+    for record in rest:
+        assert record.decision is not None
+        assert "times the baseline" in record.decision.why
+
+    report = write_report(run).read_text()
+    assert "## How it was searched" in report
+    assert "the longest chain, settings as plain as can be" in report
+
+    notes: list[str] = []
+    study = study_of(loaded, run, notes.append)
+    assert notes == []
+    lines = run.trials_file.read_bytes().splitlines(keepends=True)
+    run.trials_file.write_bytes(b"".join(lines[:2]))
+    again = Listener()
+    run_sweep(loaded, reopen_run(run.path, loaded, None), make_engine(loaded.sweep), again)
+    assert again.notes == [] or all("not what this version" not in note for note in again.notes)
+    if rest and rest[0].role == "candidate":
+        assert run.records()[2].at == rest[0].at
+    assert study.handed_over is None
+
+
+def test_an_older_ledger_has_no_decisions_and_is_read(tmp_path: Path) -> None:
+    loaded = tiny_sweep(tmp_path, search="trials: 1")
+    run = begin_run(tmp_path / "runs", loaded, None)
+    run_sweep(loaded, run, make_engine(loaded.sweep), Listener())
+    line = json.loads(run.trials_file.read_text().splitlines()[1])
+    assert line.pop("decision") is None
+    assert read_record(line, "trials.jsonl:2").decision is None
+    assert "How it was searched" not in write_report(run).read_text()
+
+
+def record(
+    trial: int, steps: int, value: float, role: str = "candidate", why: str = ""
+) -> TrialRecord:
+    point = {"num_steps": steps, "eagle_topk": 1, "num_draft_tokens": steps + 1,
+             "draft_tp": "target", "env": {}, "flags": {}}  # fmt: skip
+    metrics = {"1": {"speedup": value, "speedup_low": value, "speedup_high": value}}
+    decision = DecisionLine(stage="confirm", why=why) if why else None
+    return TrialRecord(
+        trial=trial, role=role, point=point, outcome="ok", failure=None, engine="simulated",
+        engine_version=None, launch_id=trial, launch_s=1.0, started="2026-11-29T00:00:00Z",
+        metrics=metrics, samples=None, decision=decision,
+    )  # type: ignore[arg-type]  # fmt: skip
+
+
+def test_the_searchs_choice_goes_before_one_launchs_luck() -> None:
+    candidates = (record(1, 2, 1.10), record(2, 3, 1.12))
+    spec = ObjectiveSpec()
+    assert fastest_candidate(Ledger(candidates), spec)[0] == candidates[1]
+    chosen = (*candidates, record(3, 2, 1.11, "confirm", "the fastest by all measurements"))
+    assert fastest_candidate(Ledger(chosen), spec) == (candidates[0], 1.10)
+    # A run that went on afterwards has to choose again.
+    later = (*chosen, record(4, 4, 1.01))
+    assert fastest_candidate(Ledger(later), spec)[0] == candidates[1]
+
+
+@pytest.mark.parametrize(
+    ("search", "message"),
+    [
+        ("sampler: grid, stages: [anchors]", "grid measures every point"),
+        ("stages: [model]", "model needs anchors"),
+        ("stages: [comm]", "stages"),
+    ],
+)
+def test_stages_that_cannot_be_are_refused(tmp_path: Path, search: str, message: str) -> None:
+    with pytest.raises(UserError, match=message):
+        tiny_sweep(tmp_path, search=search)

@@ -1,0 +1,55 @@
+"""How a run was searched: each launch with its reason, what was expected and what came."""
+
+from tuner.ledger.record import TrialRecord
+from tuner.report.findings import Findings
+from tuner.report.text import MISSING, code, count, escaped, interval, markdown_table, number
+from tuner.result import objective_of
+
+HEADER = ["launch", "configuration", "stage", "expected, times the baseline", "measured", "why"]
+MAX_ROWS = 60
+
+
+def search_table(findings: Findings) -> str | None:
+    """The launches that the search decided on, as a table; None where no decision is recorded."""
+    decided = [record for record in findings.records if record.decision is not None]
+    if not decided:
+        return None
+    table = markdown_table(HEADER, [_row(findings, each) for each in decided[:MAX_ROWS]], 6)
+    if (more := len(decided) - MAX_ROWS) > 0:
+        table += f"\n\n{count(more, 'launch')} more; `trials.jsonl` has all."
+    return "\n\n".join([table, *_along(findings), *_left(findings, decided)])
+
+
+def _row(findings: Findings, record: TrialRecord) -> list[str]:
+    decision, spec = record.decision, findings.sweep.search.objective
+    assert decision is not None
+    measured = objective_of(record, spec)
+    expected = MISSING
+    if decision.predicted is not None:
+        expected = interval(
+            decision.predicted, decision.predicted_low, decision.predicted_high, digits=2
+        )
+    return [
+        str(record.launch_id),
+        code(record.at.label()) if record.at else MISSING,
+        decision.stage,
+        expected,
+        number(measured, 3) if measured is not None else code(record.failure or record.outcome),
+        escaped(decision.why),
+    ]
+
+
+def _along(findings: Findings) -> list[str]:
+    along = sum(not record.proposed for record in findings.ledger.candidates)
+    return [f"{count(along, 'configuration')} measured along with these launches."] if along else []
+
+
+def _left(findings: Findings, decided: list[TrialRecord]) -> list[str]:
+    """What was not launched when the search last decided."""
+    told = [record.decision for record in decided if record.decision and record.decision.excluded]
+    left = len(findings.space.points) - len(findings.ledger.candidates)
+    if not told or left <= 0:
+        return []
+    reasons = "; ".join(f"{n}: {escaped(why)}" for why, n in told[-1].excluded.items())
+    return [f"Not launched: {left} of {len(findings.space.points)} points. At the last decision, "
+            f"{reasons}."]  # fmt: skip

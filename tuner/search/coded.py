@@ -1,0 +1,95 @@
+"""The points of a space as numbers, a row a point: what the models of the search compute with."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from tuner.search.beliefs import expected_effect
+from tuner.sweep.point import Point
+
+Floats = NDArray[np.float64]
+Indices = NDArray[np.int64]
+Mask = NDArray[np.bool_]
+
+PLACEMENT = "draft_tp"
+
+
+@dataclass(frozen=True)
+class Coded:
+    """Arrays with a row for each point."""
+
+    points: tuple[Point, ...]
+    names: tuple[str, ...]
+    """Settings that vary: `draft_tp`, `env.NAME`, `flags.NAME`."""
+    steps: Floats
+    topk: Floats
+    tokens: Floats
+    """Draft tokens, the root included."""
+    settings: Indices
+    """(points, names): which of its values a setting has; 0 is that of the first point."""
+    expected: Floats
+    """What the settings are believed to add before any launch, as a share of a cycle."""
+    plainness: Floats
+    """How many settings differ from doing nothing."""
+
+    @classmethod
+    def of(cls, points: Sequence[Point]) -> "Coded":
+        """All points have steps."""
+        columns: dict[str, list[object]] = {PLACEMENT: [point.draft_tp for point in points]}
+        for kind in ("env", "flags"):
+            tables = [dict(getattr(point, kind)) for point in points]
+            for name in sorted({name for table in tables for name in table}):
+                columns[f"{kind}.{name}"] = [table.get(name) for table in tables]
+        names = tuple(name for name, column in columns.items() if len(set(column)) > 1)
+        codes = np.zeros((len(points), len(names)), dtype=np.int64)
+        expected = np.zeros(len(points))
+        for place, name in enumerate(names):
+            known: dict[object, int] = {}
+            for row, value in enumerate(columns[name]):
+                codes[row, place] = known.setdefault(value, len(known))
+            kind, _, key = name.partition(".")
+            if name != PLACEMENT:
+                expected += [expected_effect(kind, key, value) for value in columns[name]]
+        moved = [p.draft_tp not in (None, "target") for p in points]
+        return cls(
+            tuple(points),
+            names,
+            np.array([p.num_steps or 0 for p in points], dtype=float),
+            np.array([p.eagle_topk or 1 for p in points], dtype=float),
+            np.array([p.num_draft_tokens or (p.num_steps or 0) + 1 for p in points], dtype=float),
+            codes,
+            expected,
+            np.array([len(p.env) + len(p.flags) for p in points], dtype=float) + moved,
+        )
+
+    @cached_property
+    def index(self) -> dict[Point, int]:
+        """The row of each point."""
+        return {point: row for row, point in enumerate(self.points)}
+
+    def like(self, row: int, places: Sequence[int]) -> Mask:
+        """Points whose settings at these places are those of a row."""
+        wanted = list(places)
+        found: Mask = (self.settings[:, wanted] == self.settings[row, wanted]).all(axis=1)
+        return found
+
+    def new_settings(self, row: int, measured: Sequence[int]) -> tuple[str, ...]:
+        """Settings of a point with a value that no measured point has, as a reader writes them."""
+        point = self.points[row]
+        found = []
+        for place, name in enumerate(self.names):
+            if (
+                measured
+                and (self.settings[list(measured), place] == self.settings[row, place]).any()
+            ):
+                continue
+            kind, _, key = name.partition(".")
+            if name == PLACEMENT:
+                found.append(f"draft TP {point.draft_tp}")
+            else:
+                value = dict(getattr(point, kind)).get(key)
+                found.append(f"no {key}" if value is None else f"{key}={value}")
+        return tuple(found)

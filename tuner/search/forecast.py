@@ -1,0 +1,157 @@
+"""What every point of a space would give, as a ratio to the baseline, from what was measured."""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import product
+
+import numpy as np
+from scipy.special import ndtr
+
+from tuner.measure.statistics import Interval
+from tuner.search.coded import Coded, Floats, Indices
+from tuner.search.cycle_field import fit_cycles
+from tuner.search.lengths import Lengths, shape_of
+from tuner.search.verdict import Figures, Verdict
+from tuner.sweep.model import ObjectiveSpec
+from tuner.sweep.point import Point
+
+NOISE = (0.005, 0.03)
+"""Relative standard deviation between launches of one point: the least that is taken for it
+whatever the intervals show, and the most, for those of a few short requests are far too wide."""
+SURE = 1.96
+MAX_EXPLANATIONS = 8
+
+
+@dataclass(frozen=True)
+class Known:
+    """Everything measured so far."""
+
+    plain: Mapping[int, Figures]
+    """The baseline, by concurrency."""
+    told: Mapping[Point, Verdict]
+    """In the order of measurement."""
+
+    @cached_property
+    def usable(self) -> Mapping[Point, Verdict]:
+        """Points that ran and speculated at every level, with all that a forecast reads."""
+        return {point: v for point, v in self.told.items() if _is_usable(v, self.plain)}
+
+    @cached_property
+    def noise(self) -> float:
+        """Relative standard deviation of one launch's figures."""
+        spreads = [v.spread / math.sqrt(2) for v in self.usable.values() if v.spread is not None]
+        return float(np.clip(np.median(spreads) if spreads else 0.0, *NOISE))
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One account of what was measured: expected logarithm of each point's ratio."""
+
+    weight: float
+    mean: Floats
+    spread: Floats
+
+
+@dataclass(frozen=True)
+class Forecast:
+    """A row for each point of the space."""
+
+    explanations: tuple[Explanation, ...]
+
+    @cached_property
+    def mean(self) -> Floats:
+        """Expected logarithm of the ratio to the baseline."""
+        return _sum([each.weight * each.mean for each in self.explanations])
+
+    @cached_property
+    def spread(self) -> Floats:
+        """Its standard deviation, over all explanations."""
+        parts = [e.weight * (e.spread**2 + (e.mean - self.mean) ** 2) for e in self.explanations]
+        found: Floats = np.sqrt(_sum(parts))
+        return found
+
+    def most(self, sure: float) -> Floats:
+        """The logarithm that a point could reach under the kindest explanation."""
+        reached = [each.mean + sure * each.spread for each in self.explanations]
+        found: Floats = np.max(reached, axis=0)
+        return found
+
+    def gain(self, goal: float, rows: Indices) -> Floats:
+        """By how much each point is expected to be better than `goal`, worse ones counting 0."""
+        found = np.zeros(len(rows))
+        for each in self.explanations:
+            spread = each.spread[rows]
+            z = (each.mean[rows] - goal) / spread
+            bell = np.exp(-0.5 * z**2) / math.sqrt(2 * math.pi)
+            found += each.weight * spread * (z * ndtr(z) + bell)
+        return found
+
+    def interval(self, row: int) -> Interval:
+        """A point's ratio to the baseline with its 95 % interval."""
+        mean, half = float(self.mean[row]), SURE * float(self.spread[row])
+        return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
+
+
+def forecast(coded: Coded, known: Known, spec: ObjectiveSpec) -> Forecast:
+    """From at least one usable point, one chain among them."""
+    levels = [spec.over] if isinstance(spec.over, int) else sorted(known.plain)
+    rows = [coded.index[point] for point in known.usable]
+    choices = [_level(coded, known, level, rows) for level in levels]
+    own = _combined([_measured(known, level) for level in levels], spec)
+    values = np.log([verdict.value or 1.0 for verdict in known.usable.values()])
+    offset = float(np.mean(values - own))  # prefill is in the objective and not in a cycle
+    found = []
+    for chosen in product(*choices):
+        weight = math.prod(each.weight for each in chosen)
+        mean = _combined([each.mean for each in chosen], spec)
+        spread = np.mean([each.spread for each in chosen], axis=0)
+        found.append(Explanation(weight, mean + offset, spread))
+    found = sorted(found, key=lambda each: -each.weight)[:MAX_EXPLANATIONS]
+    total = sum(each.weight for each in found)
+    return Forecast(tuple(Explanation(e.weight / total, e.mean, e.spread) for e in found))
+
+
+def _level(coded: Coded, known: Known, level: int, rows: Sequence[int]) -> list[Explanation]:
+    """Decoding speed beside the baseline's at one concurrency."""
+    seen = {point: verdict.levels[level] for point, verdict in known.usable.items()}
+    lengths = Lengths(seen)
+    by_shape = {shape: lengths.at(shape) for shape in map(shape_of, coded.points)}
+    told = [by_shape[shape_of(point)] for point in coded.points]
+    expected = np.array([1.0 if each is None else each.value for each in told])
+    unsure = np.array([1.0 if each is None else each.spread for each in told])
+    plain = known.plain[level].cycle_ms or 1.0
+    times = [figures.cycle_ms or 1.0 for figures in seen.values()]
+    return [
+        Explanation(
+            field.weight,
+            np.log(expected * plain / field.ms),
+            np.hypot(unsure, field.spread / field.ms),
+        )
+        for field in fit_cycles(coded, plain, rows, times, known.noise)
+    ]
+
+
+def _measured(known: Known, level: int) -> Floats:
+    """The same of the usable points by their own measurements."""
+    plain = known.plain[level].cycle_ms or 1.0
+    seen = [verdict.levels[level] for verdict in known.usable.values()]
+    return np.log([(f.accept_length or 1.0) * plain / (f.cycle_ms or 1.0) for f in seen])
+
+
+def _combined(levels: Sequence[Floats], spec: ObjectiveSpec) -> Floats:
+    found: Floats = (np.min if spec.over == "min" else np.mean)(levels, axis=0)
+    return found
+
+
+def _sum(parts: Sequence[Floats]) -> Floats:
+    found: Floats = np.sum(parts, axis=0)
+    return found
+
+
+def _is_usable(verdict: Verdict, plain: Mapping[int, Figures]) -> bool:
+    if verdict.outcome != "ok" or not verdict.value or verdict.value <= 0:
+        return False
+    shown = [verdict.levels.get(level) for level in plain]
+    return bool(shown) and all(f and f.cycle_ms and f.accept_length for f in shown)

@@ -1,0 +1,270 @@
+"""What to launch next and why, from what has been measured: the order in which specbench searches.
+
+anchors -> model -> check -> stop, or hand over to a sampler that assumes nothing (docs/search.md).
+The decisions depend on the measurements and on the decisions before, nothing else, so the same
+measurements told again give the same decisions: that makes a run resumable.
+"""
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from tuner.measure.statistics import Interval
+from tuner.search.coded import Coded, Floats, Indices, Mask
+from tuner.search.decision import Decision, Stage
+from tuner.search.forecast import Forecast, Known, forecast
+from tuner.search.running import chance_of_running
+from tuner.sweep.model import ObjectiveSpec
+from tuner.sweep.point import Point
+
+MARGIN = 0.01
+"""What an unmeasured point must be able to gain, as a share, to be worth a launch."""
+SEEN = 2.0
+"""And what launches can tell apart: so many standard deviations of one."""
+OPTIMISTIC = 3.0
+"""Standard deviations of the optimistic bound: a point that it excludes is not come back to."""
+CHECKS = 4
+"""Launches where the model knows least, before it is believed that nothing better is left."""
+CLOSE = 0.15
+"""Where nothing measured comes as near to the baseline, one such launch is enough."""
+FAR = 8.0
+"""Standard deviations that make such a launch worth while."""
+SURPRISE = 0.05
+MISSED = 0.15
+"""A prediction that is off by this share, of a point whose settings were all known, is a miss."""
+MISSES, RECENT = 5, 6
+"""So many of the last ones missed: the model does not explain this machine."""
+SHORT = 0.6
+"""Of the first chain's steps: the second anchor's at most."""
+TREES_AFTER = 4
+"""Measured points before a tree is proposed, while a chain could still win."""
+UNLIKELY = 0.02
+_DIGITS = 8
+"""Differences beyond these are the order of additions, not of points."""
+ANCHOR_TRIES = 4
+MAX_POINTS = 20_000
+"""Points that are considered; a drawn part of a larger space."""
+
+CANNOT_WIN = "cannot beat the best so far, optimistically"
+CANNOT_RUN = "has all that points which did not run have in common"
+
+
+class StagedSearch:
+    """Decides over the points of one space."""
+
+    def __init__(self, points: Sequence[Point], spec: ObjectiveSpec, seed: int) -> None:
+        """`seed` breaks ties: which of two settings that nothing is known of comes first."""
+        draw = random.Random(seed)
+        if len(points) > MAX_POINTS:
+            points = draw.sample(list(points), MAX_POINTS)
+        fits = bool(points) and all(p.num_steps and p.eagle_topk for p in points)
+        self._coded = Coded.of(points) if fits else None
+        self._spec = spec
+        self._luck: Floats = np.array(draw.sample(range(len(points)), len(points)), dtype=float)
+        self._made: dict[Point, Decision] = {}
+
+    def decide(self, known: Known) -> Decision:
+        """The next launch; a decision for a point is remembered as made."""
+        decision = self._decide(known)
+        if decision.point is not None:
+            self._made[decision.point] = decision
+        return decision
+
+    def best(self, known: Known) -> tuple[Point, Interval] | None:
+        """The measured point that is fastest by all measurements together, and its ratio.
+
+        One launch's luck counts for less here than in its own figure. None where there is no
+        forecast, or the baseline is faster.
+        """
+        if self._coded is None or not _has_chain(known):
+            return None
+        told = forecast(self._coded, known, self._spec)
+        rows = [self._coded.index[point] for point in known.usable]
+        row = max(rows, key=lambda each: float(told.mean[each]))
+        if told.mean[row] <= 0:
+            return None
+        return self._coded.points[row], told.interval(row)
+
+    def excluded(self, known: Known) -> Mapping[Point, str]:
+        """Unmeasured points that would not be launched now, each with the reason."""
+        if self._coded is None or not _has_chain(known):
+            return {}
+        view = _View.of(self._coded, known, self._spec)
+        return {
+            self._coded.points[row]: CANNOT_WIN if runs else CANNOT_RUN
+            for row, alive, runs in zip(view.left, view.alive, view.runs, strict=True)
+            if not alive
+        }
+
+    def _decide(self, known: Known) -> Decision:
+        coded = self._coded
+        if coded is None or not (coded.topk == 1).any():
+            return Decision("sampler", "the space has no chain that could tell of other points")
+        known = replace(known, told={p: v for p, v in known.told.items() if p in coded.index})
+        if missed := self._missed(known):
+            return Decision("sampler", missed)
+        if not _has_chain(known):
+            return self._long_chain(coded, known)
+        view = _View.of(coded, known, self._spec)
+        if not len(view.left):
+            return Decision("stop", "every point was measured")
+        if view.alive.any():
+            return self._promising(view, known)
+        return self._check(view, known)
+
+    def _long_chain(self, coded: Coded, known: Known) -> Decision:
+        """The longest chain that may run, everything else as plain as the space has it."""
+        runs = chance_of_running(coded, known.told) > 0.5
+        fresh = np.array([point not in known.told for point in coded.points])
+        rows = np.flatnonzero(fresh & runs & (coded.topk == 1))
+        failed = [p.num_steps or 0 for p, v in known.told.items() if v.outcome != "ok"]
+        shorter = rows[coded.steps[rows] <= 0.7 * min(failed)] if failed else rows
+        rows = shorter if len(shorter) else rows
+        if not len(rows) or len(known.told) >= ANCHOR_TRIES:
+            return Decision("sampler", "no chain shows what it accepts, position by position")
+        row = rows[np.lexsort((self._luck[rows], -coded.steps[rows], coded.plainness[rows]))[0]]
+        what = "the longest chain" if not failed else "a shorter chain after what failed"
+        why = f"{what}, settings as plain as can be: what it accepts position by position"
+        return Decision("anchors", f"{why} tells of every shorter chain", coded.points[row])
+
+    def _promising(self, view: "_View", known: Known) -> Decision:
+        """Where most is to be gained, by expectation."""
+        coded, left = view.coded, view.left
+        gain = view.forecast.gain(view.goal, left) * view.chance
+        gain[~view.alive] = 0.0
+        chains = view.alive & (coded.topk[left] == 1)
+        measured = {p.num_steps for p in known.usable if p.eagle_topk == 1}
+        stage: Stage = "model"
+        if len(measured) == 1:
+            shorter = chains & (coded.steps[left] <= SHORT * max(n or 0 for n in measured))
+            if shorter.any():
+                gain[~shorter], stage = 0.0, "anchors"
+        elif len(known.usable) < TREES_AFTER and chains.any():
+            gain[~chains] = 0.0
+        row = int(left[np.lexsort((self._luck[left], -np.round(gain, _DIGITS)))[0]])
+        news = coded.new_settings(row, view.rows)
+        reason = f"{', '.join(news)} not measured yet" if news else "all its settings measured"
+        if stage == "anchors":
+            reason = f"a shorter chain shows what a step takes; {reason}"
+        elif coded.topk[row] > 1:
+            reason = f"a tree that the bounds leave room for; {reason}"
+        return self._proposal(stage, row, view, f"most to be gained; {reason}")
+
+    def _check(self, view: "_View", known: Known) -> Decision:
+        """Nothing is promising: look where the model knows least, then believe it."""
+        lost = max(float(view.forecast.mean[row]) for row in view.rows) < -CLOSE
+        wanted = 1 if lost else CHECKS
+        recent = list(self._made.values())[-wanted:]
+        calm = [each for each in recent if each.stage == "check" and not _surprised(each, known)]
+        score = view.forecast.mean[view.left] + FAR * view.forecast.spread[view.left]
+        score[view.chance < 0.3] = -math.inf
+        if len(calm) >= wanted or score.max() <= view.goal:
+            return Decision("stop", self._no_more(view, len(calm)), excluded=view.excluded)
+        row = int(view.left[np.lexsort((self._luck[view.left], -np.round(score, _DIGITS)))[0]])
+        why = "nothing unmeasured should be faster; this is where the model knows least"
+        return self._proposal("check", row, view, why)
+
+    def _no_more(self, view: "_View", checks: int) -> str:
+        best = math.exp(view.goal)
+        whose = f"the best so far ({best:.3f} times the baseline)" if best > 1 else "the baseline"
+        words = f"none of {len(view.left)} unmeasured points can beat {whose} by more than "
+        words += f"{100 * view.margin:.1f} %, optimistically"
+        return words + (f"; {checks} checks found nothing else" if checks else "")
+
+    def _proposal(self, stage: Stage, row: int, view: "_View", why: str) -> Decision:
+        told = view.forecast.interval(row)
+        numbers = (
+            f"{told.value:.2f} ({told.low:.2f} to {told.high:.2f}) times the baseline expected"
+        )
+        best = math.exp(view.goal)
+        numbers += f", {best:.2f} is the best so far" if best > 1 else ", which is still the best"
+        point = view.coded.points[row]
+        news = view.coded.new_settings(row, view.rows)
+        return Decision(stage, f"{numbers}: {why}", point, told, news, view.excluded)
+
+    def _missed(self, known: Known) -> str | None:
+        """Why the model is given up, None while it predicts."""
+        made = [d for d in self._made.values() if d.stage in ("model", "check") and not d.news]
+        told = [each for each in made if _value(each, known) is not None][-RECENT:]
+        missed = [each for each in told if _off(each, known) > math.log1p(MISSED)]
+        if len(missed) < MISSES:
+            return None
+        return (
+            f"{len(missed)} of the last {len(told)} predictions were off by more than "
+            f"{100 * MISSED:.0f} % with settings that were known: the model does not explain this "
+            "machine"
+        )
+
+
+@dataclass(frozen=True)
+class _View:
+    """The forecast beside what was measured: rows of unmeasured points, and which could win."""
+
+    coded: Coded
+    rows: list[int]
+    """Points that were measured."""
+    forecast: Forecast
+    goal: float
+    """Logarithm of the best ratio so far, 0 of the baseline."""
+    margin: float
+    left: Indices
+    chance: Floats
+    """Of running, a value for each of `left`."""
+    runs: Mask
+    alive: Mask
+
+    @classmethod
+    def of(cls, coded: Coded, known: Known, spec: ObjectiveSpec) -> "_View":
+        told = forecast(coded, known, spec)
+        rows = [coded.index[point] for point in known.usable]
+        goal = max(0.0, max(float(told.mean[row]) for row in rows))
+        margin = max(MARGIN, SEEN * known.noise)
+        done = np.array([point in known.told for point in coded.points])
+        left: Indices = np.flatnonzero(~done)
+        chance = chance_of_running(coded, known.told)[left]
+        runs: Mask = chance > UNLIKELY
+        alive: Mask = runs & (told.most(OPTIMISTIC)[left] > goal + math.log1p(margin))
+        return cls(coded, rows, told, goal, margin, left, chance, runs, alive)
+
+    @property
+    def excluded(self) -> dict[str, int]:
+        counts = {
+            CANNOT_WIN: int((self.runs & ~self.alive).sum()),
+            CANNOT_RUN: int((~self.runs).sum()),
+        }
+        return {reason: count for reason, count in counts.items() if count}
+
+
+def _has_chain(known: Known) -> bool:
+    """A chain was measured that shows what it accepts at each position."""
+    return any(
+        point.eagle_topk == 1 and all(each.reached for each in verdict.levels.values())
+        for point, verdict in known.usable.items()
+    )
+
+
+def _value(decision: Decision, known: Known) -> float | None:
+    verdict = known.told.get(decision.point) if decision.point else None
+    return verdict.value if verdict is not None and verdict.outcome == "ok" else None
+
+
+def _off(decision: Decision, known: Known) -> float:
+    """Distance of the measured value from the predicted one, as a logarithm."""
+    value = _value(decision, known)
+    if not value or decision.predicted is None:
+        return 0.0
+    return abs(math.log(value / decision.predicted.value))
+
+
+def _outside(decision: Decision, known: Known) -> bool:
+    value, told = _value(decision, known), decision.predicted
+    if value is None or told is None or told.low is None or told.high is None:
+        return False
+    return not told.low <= value <= told.high
+
+
+def _surprised(decision: Decision, known: Known) -> bool:
+    return _off(decision, known) > SURPRISE and _outside(decision, known)

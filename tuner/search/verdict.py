@@ -1,0 +1,34 @@
+"""What became of a point, as the search is to know it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+Outcome = Literal["ok", "infeasible", "failed"]
+
+
+@dataclass(frozen=True)
+class Figures:
+    """What a search reads of one concurrency level."""
+
+    cycle_ms: float | None
+    """Mean time of a draft-verify cycle; of a decode step without speculation."""
+    accept_length: float | None = None
+    """Tokens per verify, bonus included; None without speculation."""
+    reached: tuple[float, ...] = ()
+    """P(accepted >= j) for j = 1, 2, ...; () where the engine does not show it."""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What became of a point. `value` is the objective, set exactly where the outcome is ok."""
+
+    outcome: Outcome
+    value: float | None = None
+    reason: str | None = None
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+    """Flat figures for the dashboard, such as `c1.output_tok_s`."""
+    levels: Mapping[int, Figures] = field(default_factory=dict)
+    """By concurrency; {} where nothing was measured."""
+    spread: float | None = None
+    """Relative standard deviation of `value` by its interval; None where nothing shows it."""
