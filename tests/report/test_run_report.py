@@ -11,7 +11,10 @@ from markdown_it import MarkdownIt
 
 from tests.report.make_run import SIMULATED, SWEEP, Trial, chain, make_run
 from tuner.errors import UserError
+from tuner.ledger.record import DecisionLine
 from tuner.ledger.run import Run
+from tuner.report.answer import answer
+from tuner.report.findings import Findings
 from tuner.report.run_report import write_report
 from tuner.sweep.door import load_sweep
 from tuner.sweep.point import Point
@@ -404,3 +407,16 @@ class TestWinner:
         run = make_run(tmp_path, USUAL, sweep=sweep)
         write_report(run)
         assert "# Needs mine.jsonl beside this file" in run.best_yaml.read_text()
+
+
+def test_a_choice_that_is_not_the_highest_figure_is_explained(tmp_path: Path) -> None:
+    """Otherwise the report would recommend what its own table puts second."""
+    run = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(2), 110.0), Trial(chain(3), 112.0)])
+    again = run.ledger().candidates[0]
+    reason = DecisionLine(stage="confirm", why="fastest by all measurements")
+    with run.locked():
+        trial = run.ledger().next_trial
+        run.append(again.model_copy(update={"role": "confirm", "trial": trial, "decision": reason}))
+    words = "\n".join(answer(Findings(run)))
+    assert words.startswith(f"**Run `{chain(2).label()}`.**")
+    assert f"`{chain(3).label()}` has a higher figure (" in words

@@ -1,7 +1,7 @@
 """The first lines of a report: what to run, how much faster it is, and how sure that is."""
 
 from tuner.measure.statistics import Interval, speedup
-from tuner.report.confirmed import confirmed_words, refuted_words
+from tuner.report.confirmed import chosen_words, confirmed_words, refuted_words
 from tuner.report.cycle_words import why_it_loses
 from tuner.report.findings import Findings, Measured
 from tuner.report.text import change, code, count, escaped, interval, markdown_table, ratio
@@ -46,6 +46,7 @@ def answer(findings: Findings) -> list[str]:
         why_it_loses(findings),
         _certainty(findings, best),
         confirmed_words(findings, best),
+        chosen_words(findings, best),
         refuted_words(findings, best),
         _rivals(findings, best),
         _mixed_gain(findings, best),

@@ -2,7 +2,7 @@
 
 from tuner.measure.statistics import Interval, speedup
 from tuner.report.findings import Findings, Measured
-from tuner.report.text import code, escaped, ratio
+from tuner.report.text import code, escaped, number, ratio
 from tuner.result import is_refuted
 
 
@@ -36,6 +36,22 @@ def confirmed_words(findings: Findings, best: Measured) -> str | None:
             doubts.append(f"The two differ by more than noise{where}: trust the second.")
     told = f"{begin}, and again with a launch of its own (trial {again.trial}): {'; '.join(parts)}."
     return " ".join([told, *doubts])
+
+
+def chosen_words(findings: Findings, best: Measured) -> str | None:
+    """That another candidate has a higher figure; None where `best` has the highest."""
+    chosen = findings.ledger.recommended
+    if chosen is None or best.value is None:
+        return None
+    higher = [each for each in findings.ranked if each.value and each.value > best.value]
+    if not higher:
+        return None
+    first = max(higher, key=lambda each: each.value or 0.0)
+    return (
+        f"{code(first.label)} has a higher figure ({number(first.value, 3)} against "
+        f"{number(best.value, 3)} times no speculation); by all measurements together the search "
+        "takes this one, and has launched it once more."
+    )
 
 
 def refuted_words(findings: Findings, best: Measured) -> str | None:
