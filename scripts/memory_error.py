@@ -1,6 +1,6 @@
 """The memory estimate of every launch of the committed runs beside what its log says.
 
-    python scripts/memory_error.py [RUN ...]        default: all below results/
+    python scripts/memory_error.py [RUN ...]        default: all below results/ of known models
 
 GiB on each GPU, estimate / log. The models are those of results/README.md, whose shapes lie in
 this repository.
@@ -38,7 +38,7 @@ CONFIGS = {
 
 def main(folders: list[Path]) -> None:
     worst: dict[str, float] = {}
-    for folder in folders or sorted(path.parent for path in Path("results").glob("*/*/run.json")):
+    for folder in folders or known_runs():
         run = Run.open(folder)
         pair = pair_of_run(run)
         print(f"**{folder.parent.name}**\n\n{memory_table(run, pair)}\n")
@@ -48,6 +48,12 @@ def main(folders: list[Path]) -> None:
                     worst[name] = max(worst.get(name, 0.0), abs(estimate - log))
     told = ", ".join(f"{name} {gib:.2f}" for name, gib in worst.items())
     print(f"Largest difference from a log, GiB: {told}")
+
+
+def known_runs() -> list[Path]:
+    """Of CONFIGS' models; a checkout in use has other runs, too."""
+    every = sorted(path.parent for path in Path("results").glob("*/*/run.json"))
+    return [each for each in every if Run.open(each).sweep().model.target in CONFIGS]
 
 
 def pair_of_run(run: Run) -> Pair:
