@@ -46,7 +46,8 @@ def case(release: str, algorithm: str = "EAGLE3", tp: int = 1) -> Case:
     )
     spec = EngineSpec(kind="sglang", python=str(build.interpreter(release)))
     limits = TimeoutSpec(launch=400.0, request=120.0)
-    return Case(SglangEngine(spec, limits, model, ServerSpec(flags=FLAGS)), model, FLAGS)
+    flags = dict(FLAGS)  # a test may add to its own
+    return Case(SglangEngine(spec, limits, model, ServerSpec(flags=flags)), model, flags)
 
 
 def log_of(server: Server) -> Path:
