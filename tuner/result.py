@@ -6,11 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from tuner.ledger.lines import Ledger
+from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
-from tuner.measure.samples import Window
-from tuner.measure.samples_file import read_samples
-from tuner.measure.statistics import Interval, Metric, speedup
+from tuner.measure.statistics import Interval, Metric
 from tuner.search.objective import objective
 from tuner.sweep.model import ObjectiveSpec, Sweep
 
@@ -121,8 +120,11 @@ def is_refuted(ledger: Ledger, record: TrialRecord, spec: ObjectiveSpec) -> bool
     return again.outcome != "ok" or (value is not None and value <= 1)
 
 
-def summarise_run(run: Run) -> Result:
-    """What the run has found so far, from its folder alone."""
+def summarise_run(run: Run, samples: RawSamples | None = None) -> Result:
+    """What the run has found so far, from its folder alone.
+
+    `samples`: those of the run, where somebody reads them already.
+    """
     sweep, ledger = run.sweep(), run.ledger()
     spec = sweep.search.objective
     fastest, value = fastest_candidate(ledger, spec)
@@ -139,7 +141,7 @@ def summarise_run(run: Run) -> Result:
         fastest_value=value,
         best=best,
         speedup=speedups_of(best or baseline) if compared else {},
-        by_level=_by_level(run, ledger, spec.metric) if compared else {},
+        by_level=_by_level(ledger, samples or RawSamples(run), spec.metric) if compared else {},
         confirmed=again if again is not None and again.outcome == "ok" else None,
         launches=0 if attached else ledger.next_launch,
         trials=len(ledger.candidates),
@@ -186,11 +188,12 @@ def speedups_of(record: TrialRecord | None) -> dict[int, Interval]:
     found: dict[int, Interval] = {}
     if record is None:
         return found
-    for level, figures in record.metrics.items():
+    for level in sorted(map(int, record.metrics)):
+        figures = record.metrics[str(level)]
         if record.role == "baseline":
-            found[int(level)] = Interval(1.0, 1.0, 1.0)
+            found[level] = Interval(1.0, 1.0, 1.0)
         elif (value := figures.get("speedup")) is not None:
-            found[int(level)] = Interval(value, figures["speedup_low"], figures["speedup_high"])
+            found[level] = Interval(value, figures["speedup_low"], figures["speedup_high"])
     return found
 
 
@@ -202,13 +205,12 @@ def _interval(of: Interval) -> dict[str, float | None]:
     return {"value": of.value, "low": of.low, "high": of.high}
 
 
-def _by_level(run: Run, ledger: Ledger, metric: Metric) -> dict[int, LevelBest]:
+def _by_level(ledger: Ledger, samples: RawSamples, metric: Metric) -> dict[int, LevelBest]:
     """By concurrency, ascending; levels at which no candidate was compared are left out."""
     found: dict[int, LevelBest] = {}
     base = ledger.baseline
     if base is None:
         return found
-    windows = _Windows(run)
     for level in sorted(map(int, base.metrics)):
         ratios = [
             (each[level], record)
@@ -226,36 +228,12 @@ def _by_level(run: Run, ledger: Ledger, metric: Metric) -> dict[int, LevelBest]:
         same = [
             record
             for _, record in ratios[1 : RIVALS + 1]
-            if _may_be_one(windows.ratio(first, record, level, metric))
+            if _may_be_one(samples.ratio(first, record, level, metric))
         ]
         found[level] = LevelBest(first, own, (*same, *([base] if _may_be_one(own) else [])))
     return found
 
 
 def _may_be_one(ratio: Interval | None) -> bool:
-    """The interval includes 1. Without an interval nothing is known to be alike."""
-    if ratio is None or ratio.low is None or ratio.high is None:
-        return False
-    return ratio.low <= 1 <= ratio.high
-
-
-class _Windows:
-    """The raw samples of a run's trials, each file read once."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._read: dict[int, Mapping[int, list[Window]]] = {}
-
-    def ratio(
-        self, one: TrialRecord, other: TrialRecord, level: int, metric: Metric
-    ) -> Interval | None:
-        """`other` over `one` at one concurrency; None where samples are missing."""
-        first, second = self._of(one).get(level), self._of(other).get(level)
-        return speedup(first, second, metric) if first and second else None
-
-    def _of(self, record: TrialRecord) -> Mapping[int, list[Window]]:
-        if record.trial not in self._read:
-            path = None if record.samples is None else self._run.path / record.samples
-            there = path is not None and path.exists()
-            self._read[record.trial] = read_samples(path) if path is not None and there else {}
-        return self._read[record.trial]
+    """Without an interval nothing is known to be alike."""
+    return ratio is not None and ratio.includes_one is True

@@ -13,9 +13,9 @@ import yaml
 from tuner.campaign.campaign import as_begun, begin_run, reopen_run
 from tuner.engine.base import server_config
 from tuner.engine.sglang.engine import SglangEngine
-from tuner.engine.sglang.revisions import changed_models, model_facts, pinned_revisions
+from tuner.engine.sglang.revisions import changed_models, held_to_revisions, model_facts
 from tuner.errors import UserError
-from tuner.sweep.door import load_sweep
+from tuner.sweep.door import LoadedSweep, load_sweep
 
 FIRST, SECOND = "a" * 40, "b" * 40
 
@@ -48,6 +48,13 @@ def sweep_file(folder: Path, target: str, draft: str, **server: object) -> Path:
         model={"target": target, "draft": draft, "algorithm": "EAGLE3"},
         server=server,
     )
+
+
+def pinned(loaded: LoadedSweep, environ: dict[str, str]) -> dict[str, object]:
+    """The server's flags that the sweep file does not have."""
+    held, _ = held_to_revisions(loaded, environ)
+    given = loaded.sweep.server.flags
+    return {name: value for name, value in held.sweep.server.flags.items() if name not in given}
 
 
 def checked(path: Path):  # type: ignore[no-untyped-def]
@@ -88,7 +95,7 @@ def test_nothing_is_pinned_of_another_machine(tmp_path: Path, hub: Path) -> None
         engine={"kind": "sglang", "release": "0.5.17", "command": ["env"]},
         model={"target": "org/target", "draft": "org/draft", "algorithm": "EAGLE3"},
     )
-    assert pinned_revisions(load_sweep(path).sweep, {"HF_HUB_CACHE": str(hub)}) == {}
+    assert pinned(load_sweep(path), {"HF_HUB_CACHE": str(hub)}) == {}
     assert model_facts(load_sweep(path).sweep, {"HF_HUB_CACHE": str(hub)}) == {}
 
 
@@ -180,8 +187,8 @@ def test_a_broken_ref_pins_nothing(tmp_path: Path, hub: Path) -> None:
         cached(hub, "org/target", FIRST)
         (hub / "models--org--target" / "refs" / "main").write_text(text)
         (hub / "models--org--target" / "snapshots" / "not-a-commit").mkdir(exist_ok=True)
-        sweep = load_sweep(sweep_file(tmp_path, "org/target", "org/draft")).sweep
-        assert pinned_revisions(sweep, {"HF_HUB_CACHE": str(hub)}) == {}
+        loaded = load_sweep(sweep_file(tmp_path, "org/target", "org/draft"))
+        assert pinned(loaded, {"HF_HUB_CACHE": str(hub)}) == {}
 
 
 def test_a_name_too_long_for_any_file_is_refused_at_its_line(tmp_path: Path) -> None:

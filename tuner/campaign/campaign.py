@@ -14,6 +14,7 @@ from tuner.campaign.candidates import (
 from tuner.campaign.studied import storage_refused, study_of, tell_baseline
 from tuner.engine import gpu
 from tuner.engine.base import Engine
+from tuner.engine.sglang.launches import Launches
 from tuner.engine.sglang.revisions import (
     ModelFacts,
     changed_models,
@@ -122,7 +123,7 @@ def measure_all(loaded: LoadedSweep, run: Run, engine: Engine, progress: Progres
     """
     budget = Budget(loaded.sweep.search.time_budget)
     if loaded.sweep.engine.kind == "sglang":
-        for crowd in gpu.crowded({**os.environ, **loaded.sweep.server.env}):
+        for crowd in gpu.crowded(Launches(loaded.sweep, os.environ).environment):
             progress.note(f"{crowd}, before the first launch")
     bench = Bench.prepare(engine, loaded, run, progress.phase)
     if loaded.sweep.engine.kind == "endpoint":

@@ -36,6 +36,13 @@ class Interval:
     low: float | None
     high: float | None
 
+    @property
+    def includes_one(self) -> bool | None:
+        """Of a ratio: whether it may as well be 1. None where nothing shows the spread."""
+        if self.low is None or self.high is None:
+            return None
+        return self.low <= 1 <= self.high
+
 
 def decode_time(sample: RequestSample) -> tuple[int, float]:
     """Tokens after the first chunk, and the seconds from the first chunk to the last.

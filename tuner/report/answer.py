@@ -1,14 +1,12 @@
 """The first lines of a report: what to run, how much faster it is, and how sure that is."""
 
-from tuner.measure.statistics import Interval, speedup
+from tuner.measure.statistics import Interval
 from tuner.report.confirmed import chosen_words, confirmed_words, refuted_words
 from tuner.report.cycle_words import why_it_loses
 from tuner.report.findings import Findings, Measured
 from tuner.report.text import change, code, count, escaped, interval, markdown_table, ratio
-from tuner.result import is_refuted
+from tuner.result import RIVALS, is_refuted
 
-RIVALS = 5
-"""Candidates after the best that are held against it."""
 NOT_SHOWN = "the interval includes 1, so no difference has been shown"
 MANY = 5
 """From this many candidates on, the best one's first measurement is likely a lucky one."""
@@ -126,12 +124,9 @@ def _rivals(findings: Findings, best: Measured) -> str | None:
     """Candidates that may as well be the fastest: no interval of their ratio excludes 1."""
     near = []
     for other in findings.ranked[1 : RIVALS + 1]:
-        ratios = [
-            speedup(findings.windows(best, level), findings.windows(other, level), findings.metric)
-            for level in findings.levels
-        ]
-        known = [each for each in ratios if each and each.low is not None and each.high is not None]
-        if known and all(each.low <= 1 <= each.high for each in known if each.low and each.high):
+        ratios = [findings.ratio(best, other, level) for level in findings.levels]
+        known = [each for each in ratios if each and each.includes_one is not None]
+        if known and all(each.includes_one for each in known):
             near.append(code(other.label))
     if not near:
         return None

@@ -1,6 +1,5 @@
 """What a winner's own launch says, where it was measured on a shared server."""
 
-from tuner.measure.statistics import Interval, speedup
 from tuner.report.findings import Findings, Measured
 from tuner.report.text import code, escaped, number, ratio
 from tuner.result import is_refuted
@@ -28,11 +27,11 @@ def confirmed_words(findings: Findings, best: Measured) -> str | None:
     for level in findings.levels:
         where = f" at concurrency {level}" if len(findings.levels) > 1 else ""
         own = alone.speedups.get(level)
-        both = _against(findings, best, alone, level)
+        both = findings.ratio(best, alone, level)
         parts.append(f"{ratio(own)} times no speculation{where}, {ratio(both)} of the first figure")
         if own is not None and own.value <= 1:
             doubts.append(f"There it is not faster than no speculation{where}.")
-        if both is not None and not _includes_one(both):
+        if both is not None and both.includes_one is False:
             doubts.append(f"The two differ by more than noise{where}: trust the second.")
     told = f"{begin}, and again with a launch of its own (trial {again.trial}): {'; '.join(parts)}."
     return " ".join([told, *doubts])
@@ -68,13 +67,3 @@ def refuted_words(findings: Findings, best: Measured) -> str | None:
             why = f"failed: {code(again.failure or again.outcome)}"
         told.append(f"{code(each.label)}, whose own launch (trial {again.trial}) {why}")
     return f"Not taken: {'; '.join(told)}." if told else None
-
-
-def _includes_one(ratio: Interval) -> bool:
-    return ratio.low is None or ratio.high is None or ratio.low <= 1 <= ratio.high
-
-
-def _against(findings: Findings, best: Measured, alone: Measured, level: int) -> Interval | None:
-    """The second measurement over the first."""
-    first, second = findings.windows(best, level), findings.windows(alone, level)
-    return speedup(first, second, findings.metric) if first and second else None

@@ -9,13 +9,13 @@ from tuner.engine.base import Checked
 from tuner.engine.make import make_engine
 from tuner.errors import UserError
 from tuner.ledger.lines import is_simulated
+from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.measure.samples import Window
-from tuner.measure.samples_file import read_samples
 from tuner.measure.statistics import Interval, Metric
 from tuner.memory.fits import machine_of, narrowed
-from tuner.result import objective_of, summarise_run
+from tuner.result import objective_of, speedups_of, summarise_run
 from tuner.sweep.document import read_document
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.point import Point
@@ -58,14 +58,8 @@ class Measured:
 
     @cached_property
     def speedups(self) -> Mapping[int, Interval]:
-        """Ratio to the run's baseline by concurrency, as far as it was measured."""
-        found = {}
-        for level in sorted(map(int, self.record.metrics)):
-            value = self.metric(level, "speedup")
-            if value is not None:
-                low, high = self.metric(level, "speedup_low"), self.metric(level, "speedup_high")
-                found[level] = Interval(value, low, high)
-        return found
+        """Ratio to the run's baseline by concurrency, as far as it was measured; {} of itself."""
+        return {} if self.record.role == "baseline" else speedups_of(self.record)
 
 
 class Findings:
@@ -76,7 +70,8 @@ class Findings:
         self.ledger = run.ledger()
         self.records = self.ledger.records
         self.sweep = run.sweep()
-        self.result = summarise_run(run)
+        self._samples = RawSamples(run)
+        self.result = summarise_run(run, self._samples)
         base = self.ledger.baseline
         self.baseline = None if base is None else Measured(base, None)
 
@@ -183,10 +178,11 @@ class Findings:
 
     def windows(self, measured: Measured, level: int) -> list[Window]:
         """Raw samples of a trial at one concurrency; [] where none are on disk."""
-        if measured.record.samples is None:
-            return []
-        path = self.run.path / measured.record.samples
-        return read_samples(path).get(level, []) if path.exists() else []
+        return self._samples.of(measured.record).get(level, [])
+
+    def ratio(self, one: Measured, other: Measured, level: int) -> Interval | None:
+        """`other` over `one` at one concurrency; None where samples are missing."""
+        return self._samples.ratio(one.record, other.record, level, self.metric)
 
     def history(self) -> list[tuple[int, float | None]]:
         """(trial, objective) of each candidate in the order measured; None without a value."""
@@ -214,12 +210,6 @@ class Findings:
         def distance(each: Measured) -> tuple[bool, int]:
             assert each.point is not None
             steps = abs((each.point.num_steps or 0) - (best.num_steps or 0))
-            return not differ_in_steps_alone(best, each.point), steps
+            return each.point.family != best.family, steps
 
         return [self.best, *sorted(self.ranked[1:], key=distance)][:NEIGHBOURS]
-
-
-def differ_in_steps_alone(one: Point, other: Point) -> bool:
-    """All dimensions are equal but num_steps and, in a tree, the tokens that go with it."""
-    settings = [(p.eagle_topk, p.draft_tp, p.env, p.flags) for p in (one, other)]
-    return settings[0] == settings[1]

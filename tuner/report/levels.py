@@ -117,8 +117,7 @@ def _groups(measured: Iterable[Measured]) -> list[Chains]:
     for each in measured:
         point = each.point
         if each.value is not None and point is not None and point.eagle_topk == 1:
-            family = replace(point, num_steps=None, num_draft_tokens=None)
-            groups.setdefault(family, []).append(each)
+            groups.setdefault(point.family, []).append(each)
     return [Chains(family, tuple(members)) for family, members in groups.items()]
 
 

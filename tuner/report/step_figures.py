@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 
 from tuner.report import drawing
 from tuner.report.drawing import BLUE, GREY, MARKERS, SERIES, Drawn
-from tuner.report.findings import Findings, Measured, differ_in_steps_alone
+from tuner.report.findings import Findings, Measured
 from tuner.report.text import number
 
 
@@ -100,7 +100,7 @@ def series(shown: Sequence[Measured], level: int, metric: str) -> tuple[list[Dot
         if dot is None:
             continue
         assert best is not None and each.point is not None
-        if dot[0] in joined or not differ_in_steps_alone(best, each.point):
+        if dot[0] in joined or each.point.family != best.family:
             others.append(dot)
         else:
             joined[dot[0]] = dot

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 FlagValue = bool | int | float | str
@@ -47,6 +47,11 @@ class Point:
             "env": dict(self.env),
             "flags": dict(self.flags),
         }
+
+    @property
+    def family(self) -> "Point":
+        """The point without steps and tokens: equal for points that differ in these alone."""
+        return replace(self, num_steps=None, num_draft_tokens=None)
 
     @property
     def key(self) -> str:

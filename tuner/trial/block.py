@@ -5,7 +5,7 @@ prepared for; every other setting of a point needs a launch.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from tuner.engine.base import Engine, ServerConfig, server_config
 from tuner.ledger.record import TrialRecord
@@ -29,7 +29,7 @@ class Block:
         """What plans call it: `chains of 1, 3 and 5 steps, NCCL_PROTO=LL`."""
         *most, last = map(str, self.steps)
         lengths = f"chains of {', '.join(most)} and {last} steps"
-        rest = replace(self.points[0], num_steps=None, num_draft_tokens=None).label()
+        rest = self.points[0].family.label()
         return f"{lengths}, {rest}" if rest else lengths
 
     def config(self, sweep: Sweep) -> ServerConfig:
@@ -127,8 +127,7 @@ def _grouped(points: Iterable[Point]) -> Iterator[Block]:
     families: dict[Point, list[Point]] = {}
     for point in points:
         if point.eagle_topk == 1 and point.num_steps is not None:
-            family = replace(point, num_steps=None, num_draft_tokens=None)
-            families.setdefault(family, []).append(point)
+            families.setdefault(point.family, []).append(point)
     for members in families.values():
         if len(members) > 1:
             yield block_of(members)

@@ -29,34 +29,24 @@ ModelFacts = dict[str, dict[str, str | None]]
 def held_to_revisions(
     loaded: LoadedSweep, environ: Mapping[str, str]
 ) -> tuple[LoadedSweep, tuple[str, ...]]:
-    """The sweep with `pinned_revisions` among its server's flags, and a note on each.
-
-    Raises UserError, at its line, for a name that is too long for any file.
-    """
-    _refuse_too_long(loaded)
-    sweep = loaded.sweep
-    commits, notes = pinned_revisions(sweep, environ), []
-    for role, commit in _open_commits(sweep, environ).items():
-        flag = _FLAGS[role]
-        if flag in commits:
-            notes.append(f"--{flag} {commit} for every server: what the hub's cache has now")
-        elif (why := _unpinnable(role, sweep, environ)) is not None:
-            notes.append(f"not pinned: {flag}: {why}")
-    return _with_flags(loaded, commits), tuple(notes)
-
-
-def pinned_revisions(sweep: Sweep, environ: Mapping[str, str]) -> dict[str, str]:
-    """Flags that hold every launch to the commits that the hub's cache has now.
+    """The sweep with flags that hold every launch to the commits that the hub's cache has now.
 
     Without those that the sweep names itself, and without those that could break a launch: where
     servers read another cache than the one that is seen from here, and where SGLang would look for
-    another model's tokenizer at the target's commit.
+    another model's tokenizer at the target's commit. With a note on each commit. Raises UserError,
+    at its line, for a name that is too long for any file.
     """
-    return {
-        _FLAGS[role]: commit
-        for role, commit in _open_commits(sweep, environ).items()
-        if _unpinnable(role, sweep, environ) is None
-    }
+    _refuse_too_long(loaded)
+    commits: dict[str, str] = {}
+    notes = []
+    for role, commit in _open_commits(loaded.sweep, environ).items():
+        flag = _FLAGS[role]
+        if (why := _unpinnable(role, loaded.sweep, environ)) is not None:
+            notes.append(f"not pinned: {flag}: {why}")
+        else:
+            commits[flag] = commit
+            notes.append(f"--{flag} {commit} for every server: what the hub's cache has now")
+    return _with_flags(loaded, commits), tuple(notes)
 
 
 def held_as_begun(loaded: LoadedSweep, then: ModelFacts, environ: Mapping[str, str]) -> LoadedSweep:

@@ -1,0 +1,32 @@
+"""The raw samples of a run's trials, each file read once."""
+
+from collections.abc import Mapping
+
+from tuner.ledger.record import TrialRecord
+from tuner.ledger.run import Run
+from tuner.measure.samples import Window
+from tuner.measure.samples_file import read_samples
+from tuner.measure.statistics import Interval, Metric, speedup
+
+
+class RawSamples:
+    """What `read_samples` gives, by trial. Raises UserError where a file is broken."""
+
+    def __init__(self, run: Run) -> None:
+        self._run = run
+        self._read: dict[int, Mapping[int, list[Window]]] = {}
+
+    def of(self, record: TrialRecord) -> Mapping[int, list[Window]]:
+        """A trial's windows by concurrency; {} where none are on disk."""
+        if record.trial not in self._read:
+            path = None if record.samples is None else self._run.path / record.samples
+            there = path is not None and path.exists()
+            self._read[record.trial] = read_samples(path) if path is not None and there else {}
+        return self._read[record.trial]
+
+    def ratio(
+        self, one: TrialRecord, other: TrialRecord, level: int, metric: Metric
+    ) -> Interval | None:
+        """`other` over `one` at one concurrency; None where samples are missing."""
+        first, second = self.of(one).get(level), self.of(other).get(level)
+        return speedup(first, second, metric) if first and second else None
