@@ -254,6 +254,7 @@ def test_a_winner_that_does_not_start_alone_gives_way_to_the_next(tmp_path: Path
     assert failed.at != stands.at
     assert result.best is not None and result.best.at == stands.at
     assert result.confirmed == stands
+    assert result.by_level[1].record.at != failed.at
     write_report(run)
     report = run.report_md.read_text()
     assert f"**Run `{stands.at.label()}`.**" in report

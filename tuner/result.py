@@ -9,7 +9,7 @@ from tuner.ledger.lines import Ledger
 from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
-from tuner.measure.statistics import Interval, Metric
+from tuner.measure.statistics import Interval
 from tuner.search.objective import objective
 from tuner.sweep.model import ObjectiveSpec, Sweep
 
@@ -141,7 +141,7 @@ def summarise_run(run: Run, samples: RawSamples | None = None) -> Result:
         fastest_value=value,
         best=best,
         speedup=speedups_of(best or baseline) if compared else {},
-        by_level=_by_level(ledger, samples or RawSamples(run), spec.metric) if compared else {},
+        by_level=_by_level(ledger, samples or RawSamples(run), spec) if compared else {},
         confirmed=again if again is not None and again.outcome == "ok" else None,
         launches=0 if attached else ledger.next_launch,
         trials=len(ledger.candidates),
@@ -205,22 +205,23 @@ def _interval(of: Interval) -> dict[str, float | None]:
     return {"value": of.value, "low": of.low, "high": of.high}
 
 
-def _by_level(ledger: Ledger, samples: RawSamples, metric: Metric) -> dict[int, LevelBest]:
-    """By concurrency, ascending; levels at which no candidate was compared are left out."""
+def _by_level(ledger: Ledger, samples: RawSamples, spec: ObjectiveSpec) -> dict[int, LevelBest]:
+    """By concurrency, ascending; levels at which no candidate was compared are left out.
+
+    Candidates that their own launches have refuted are not in it.
+    """
     found: dict[int, LevelBest] = {}
     base = ledger.baseline
     if base is None:
         return found
+    measured = [(each, speedups_of(each)) for each in ledger.candidates if each.outcome == "ok"]
     for level in sorted(map(int, base.metrics)):
-        ratios = [
-            (each[level], record)
-            for record in ledger.candidates
-            if record.outcome == "ok" and level in (each := speedups_of(record))
-        ]
-        ratios.sort(key=lambda pair: -pair[0].value)
-        if not ratios:
+        compared = [(each[level], record) for record, each in measured if level in each]
+        if not compared:
             continue
-        own, first = ratios[0]
+        ratios = [pair for pair in compared if not is_refuted(ledger, pair[1], spec)]
+        ratios.sort(key=lambda pair: -pair[0].value)
+        own, first = ratios[0] if ratios else (Interval(1.0, 1.0, 1.0), base)
         near = [record for each, record in ratios[:RIVALS] if _may_be_one(each)]
         if own.value <= 1:
             found[level] = LevelBest(base, Interval(1.0, 1.0, 1.0), tuple(near))
@@ -228,7 +229,7 @@ def _by_level(ledger: Ledger, samples: RawSamples, metric: Metric) -> dict[int, 
         same = [
             record
             for _, record in ratios[1 : RIVALS + 1]
-            if _may_be_one(samples.ratio(first, record, level, metric))
+            if _may_be_one(samples.ratio(first, record, level, spec.metric))
         ]
         found[level] = LevelBest(first, own, (*same, *([base] if _may_be_one(own) else [])))
     return found

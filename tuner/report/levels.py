@@ -20,6 +20,7 @@ from tuner.report.answer import throughput
 from tuner.report.findings import NO_SPECULATION, Findings, Measured
 from tuner.report.text import MISSING, block, code, markdown_table, ratio
 from tuner.report.winner import launch_script
+from tuner.result import is_refuted
 from tuner.search.objective import objective
 from tuner.sweep.point import Point
 
@@ -81,7 +82,10 @@ def adaptive(findings: Findings) -> Adaptive | str:
     release = _release(findings)
     if isinstance(release, str):
         return release
-    groups = _groups(findings.ranked)
+    spec = findings.sweep.search.objective
+    groups = _groups(
+        each for each in findings.ranked if not is_refuted(findings.ledger, each.record, spec)
+    )
     if not groups:
         return "no chain (eagle_topk 1) was measured"
     sweep, levels = findings.sweep, [*findings.result.by_level]
