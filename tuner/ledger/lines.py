@@ -3,6 +3,7 @@
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import NoReturn
 
@@ -29,9 +30,14 @@ class Ledger:
         """Candidates in the order in which they were measured."""
         return tuple(each for each in self.records if each.role == "candidate")
 
+    @cached_property
+    def _confirmations(self) -> tuple[TrialRecord, ...]:
+        """A handful; asked for with every candidate, so not looked for in the whole each time."""
+        return tuple(each for each in self.records if each.role == "confirm")
+
     def confirmation(self, of: TrialRecord) -> TrialRecord | None:
         """The last measurement of a candidate's point on a server of its own."""
-        found = [each for each in self.records if each.role == "confirm" and each.point == of.point]
+        found = [each for each in self._confirmations if each.point == of.point]
         return found[-1] if found else None
 
     @property
