@@ -25,6 +25,7 @@ test-sglang: real-pair
 	SPECBENCH_TEST_SGLANG=1 SPECBENCH_REAL_PAIR=$(PAIR) $(BIN)/pytest -n 2 --dist loadfile --durations 12 tests/sglang
 
 test-gpu: $(VENV)/.installed-test
+	@test -n "$(SGLANG)" || { echo "name the Python that has SGLang: make test-gpu SGLANG=/path/to/python" >&2; exit 2; }
 	SPECBENCH_TEST_GPU=$(SGLANG) $(BIN)/pytest -n 4 tests/gpu
 
 real-pair: $(VENV)/.installed-test

@@ -205,6 +205,10 @@ def main(words: list[str]) -> int:
     parser.add_argument("--jobs", type=int, default=2)
     asked = parser.parse_args(words)
     paths = sorted(asked.folder.glob("*.yaml"))
+    names = [path.stem for path in paths]
+    if unknown := [each for each in asked.landscape or () if each not in names]:
+        known = ", ".join(names) or "none"
+        parser.error(f"there is no landscape {unknown[0]} in {asked.folder}, there is {known}")
     paths = [path for path in paths if not asked.landscape or path.stem in asked.landscape]
     methods = list(asked.method or METHODS)
     count = len(paths)

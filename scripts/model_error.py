@@ -9,6 +9,7 @@ and the cycle that all other configurations predict, beside what was measured.
 import sys
 from pathlib import Path
 
+from tuner.errors import UserError
 from tuner.ledger.run import Run
 from tuner.report.findings import Findings, Measured
 from tuner.report.text import interval, number, text_table
@@ -54,4 +55,9 @@ def beside(measured, predicted) -> list[str]:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    if len(sys.argv) != 2:
+        sys.exit("give one run: python scripts/model_error.py results/NAME/RUN-ID")
+    try:
+        main(Path(sys.argv[1]))
+    except UserError as error:
+        sys.exit(str(error))

@@ -253,6 +253,8 @@ def main() -> None:
     add("--dtype", choices=("bfloat16", "float32"), default="bfloat16", help="of the computation")
     add("--seed", type=int, default=0, help="of prompts, sampling and the order of batches")
     arguments = parser.parse_args()
+    if not (arguments.target / "config.json").is_file():
+        parser.error(f"--target {arguments.target} has no config.json, give a model's folder")
     train(arguments, Log(arguments.out / "training.log"))
 
 
