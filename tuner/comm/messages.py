@@ -10,7 +10,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.engine.models import Config, Hub, local
+from tuner.engine.models import Config
+from tuner.engine.sglang.launches import Launches
 from tuner.errors import UserError
 from tuner.sweep.model import Sweep
 from tuner.sweep.point import Point
@@ -120,9 +121,8 @@ def shape_of(
 
     Raises UserError where neither says it.
     """
-    hub = Hub.of(environment)
-    revision = sweep.server.flags.get("revision")
-    target = local("target", sweep.model.target, hub, str(revision or "main"))
+    launches = Launches(sweep, environment)
+    target = launches.target
     config = target.config
     width = hidden or (config.hidden_size if config is not None else None)
     if width is None:
@@ -131,12 +131,10 @@ def shape_of(
         raise UserError(
             f"the hidden size of {sweep.model.target} is not known (it {why}), give --hidden N"
         )
-    draft = None
-    if hidden is None and sweep.model.draft is not None:
-        named = sweep.server.flags.get("speculative-draft-model-revision")
-        found = local("draft", sweep.model.draft, hub, str(named or revision or "main"))
-        draft = found.config.hidden_size if found.config is not None else None
-    return Shape(width, _dtype(sweep, config, dtype), draft)
+    found = launches.draft if hidden is None else None
+    drafted = found.config if found is not None else None
+    narrow = drafted.hidden_size if drafted is not None else None
+    return Shape(width, _dtype(sweep, config, dtype), narrow)
 
 
 def _dtype(sweep: Sweep, config: Config | None, given: str | None) -> str:

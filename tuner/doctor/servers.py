@@ -9,7 +9,7 @@ from tuner.engine.models import Hub, Model, local
 from tuner.engine.sglang import plugin
 from tuner.engine.sglang.engine import SglangEngine
 from tuner.engine.sglang.interpreter import Installed, installed_packages
-from tuner.engine.sglang.launches import Launches
+from tuner.engine.sglang.launches import REVISION_FLAGS, Launches
 from tuner.engine.sglang.releases import Release, latest
 from tuner.engine.sglang.tokenise import default_python
 from tuner.engine.topology import visible_gpus
@@ -78,28 +78,19 @@ def _gpus(launches: Launches) -> Iterator[Finding]:
 
 
 def _models(launches: Launches, release: Release) -> Iterator[Finding]:
-    spec, hub = launches.sweep.model, Hub.of(launches.environment)
-    revision = launches.text("revision") or "main"
-    target = local("target", spec.target, hub, revision)
+    hub, target = Hub.of(launches.environment), launches.target
     yield from presence.presence(target, hub, loads_weights=_loads(launches, "load-format"))
-    draft = _draft(launches, hub)
+    draft = launches.draft
     if draft is not None:
         loads = _loads(launches, "speculative-draft-load-format", "load-format")
         yield from presence.presence(draft, hub, loads_weights=loads)
     named = launches.text("tokenizer-path")
-    # SGLang looks for another tokenizer at the target's revision too.
-    tokenizer = local("target", named, hub, revision) if named is not None else target
+    tokenizer = target
+    if named is not None:  # SGLang looks for another one at the target's revision too
+        tokenizer = local("target", named, hub, launches.text(REVISION_FLAGS["target"]) or "main")
     if launches.flag("skip-tokenizer-init") is None:
         yield presence.template(tokenizer)
     yield from _fits(launches, target, draft, release)
-
-
-def _draft(launches: Launches, hub: Hub) -> Model | None:
-    name = launches.sweep.model.draft
-    if name is None:
-        return None
-    revision = launches.text("speculative-draft-model-revision") or "main"
-    return local("draft", name, hub, revision)
 
 
 def _loads(launches: Launches, *flags: str) -> bool:

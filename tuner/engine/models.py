@@ -24,6 +24,9 @@ WEIGHTS = ("*.safetensors", "*.bin", "*.pt", "*.pth", "*.gguf")
 Source = Literal["folder", "file", "cache", "absent", "not cached", "elsewhere"]
 
 
+Role = Literal["target", "draft"]
+
+
 @dataclass(frozen=True)
 class Config:
     """The part of a config.json that the checks need; None for what it does not say."""
@@ -47,7 +50,7 @@ class Config:
 class Model:
     """A model of the sweep, as far as it is here."""
 
-    role: Literal["target", "draft"]
+    role: Role
     name: str
     source: Source
     folder: Path | None = None
@@ -125,7 +128,7 @@ def _password_home() -> str:
         return "~"
 
 
-def local(role: Literal["target", "draft"], name: str, hub: Hub, revision: str = "main") -> Model:
+def local(role: Role, name: str, hub: Hub, revision: str = "main") -> Model:
     """A model by the name that the sweep gives it, with what its files say."""
     path = Path(name)
     if _is_dir(path):
@@ -147,7 +150,7 @@ def _is_dir(path: Path) -> bool:
     return os.path.isdir(path)  # noqa: PTH112
 
 
-def _read(role: Literal["target", "draft"], name: str, source: Source, folder: Path) -> Model:
+def _read(role: Role, name: str, source: Source, folder: Path) -> Model:
     try:
         config, trouble = read_config(folder), None
     except FileNotFoundError:

@@ -3,9 +3,8 @@
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
 
-from tuner.engine.models import Hub, config_data, local
+from tuner.engine.models import Model, config_data
 from tuner.engine.sglang.launches import Launches
 from tuner.engine.topology import visible_gpus
 from tuner.memory.shape import Shape, read_shape
@@ -26,25 +25,17 @@ class Pair:
 def pair_of(sweep: Sweep, inherited: Mapping[str, str] = os.environ) -> Pair:
     """The shapes of the sweep's models, as far as their files are here."""
     launches = Launches(sweep, inherited)
-    hub = Hub.of(launches.environment)
-    target = _shape("target", sweep.model.target, hub, launches.text("revision"))
-    draft = None
-    if sweep.model.draft is not None:
-        revision = launches.text("speculative-draft-model-revision")
-        draft = _shape("draft", sweep.model.draft, hub, revision)
-    return Pair(target, draft)
+    draft = launches.draft
+    return Pair(_shape(launches.target), None if draft is None else _shape(draft))
 
 
-def _shape(
-    role: Literal["target", "draft"], name: str, hub: Hub, revision: str | None
-) -> Shape | str:
-    model = local(role, name, hub, revision or "main")
+def _shape(model: Model) -> Shape | str:
     if model.folder is None or not model.folder.is_dir():
-        return f"{name} is not on this machine"
+        return f"{model.name} is not on this machine"
     try:
         return read_shape(config_data(model.folder))
     except (OSError, ValueError, RecursionError):
-        return f"{name} has no config.json that can be read"
+        return f"{model.name} has no config.json that can be read"
 
 
 def gpu_bytes(sweep: Sweep, inherited: Mapping[str, str] = os.environ) -> int | None:

@@ -41,6 +41,7 @@ _UNCOUNTED = (
     "speculative-draft-model-quantization",
     "torchao-config",
 )
+"""Flags under which weights or cache are split or stored in a way that is not counted here."""
 _OTHER_MODELS = (
     "SGLANG_EXTERNAL_MODEL_PACKAGE",
     "SGLANG_PLATFORM",
@@ -48,7 +49,6 @@ _OTHER_MODELS = (
     "SGLANG_USE_MODELSCOPE",
 )
 """Variables under which the model may be another, or other code."""
-"""Flags under which weights or cache are split or stored in a way that is not counted here."""
 
 
 @dataclass(frozen=True)

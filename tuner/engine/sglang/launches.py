@@ -4,10 +4,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from tuner.engine.models import Hub, local
+from tuner.engine.models import Hub, Model, Role, local
 from tuner.engine.sglang.plugin import is_moved
 from tuner.sweep.model import UNSET, ServerFlag, Sweep
 
+REVISION_FLAGS: Mapping[Role, str] = {
+    "target": "revision",
+    "draft": "speculative-draft-model-revision",
+}
 _YES = ("1", "true", "yes", "on", "y")
 _OTHER_CODE = (
     "SGLANG_EXTERNAL_MODEL_PACKAGE",
@@ -71,6 +75,21 @@ class Launches:
         """The same where it is a text."""
         value = self.flag(name)
         return value if isinstance(value, str) else None
+
+    @property
+    def target(self) -> Model:
+        """The target as it lies here."""
+        return self._local("target", self.sweep.model.target)
+
+    @property
+    def draft(self) -> Model | None:
+        """The draft as it lies here; None for an algorithm without a draft model."""
+        name = self.sweep.model.draft
+        return None if name is None else self._local("draft", name)
+
+    def _local(self, role: Role, name: str) -> Model:
+        revision = self.text(REVISION_FLAGS[role]) or "main"
+        return local(role, name, Hub.of(self.environment), revision)
 
     @property
     def takes_gpus(self) -> bool:

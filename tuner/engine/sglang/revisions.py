@@ -8,20 +8,14 @@ import errno
 import os
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Literal
 
 from tuner.engine.model_digest import digest_of, is_comparable
-from tuner.engine.models import Hub, Model, is_commit, local
-from tuner.engine.sglang.launches import Launches
+from tuner.engine.models import Hub, Model, Role, is_commit, local
+from tuner.engine.sglang.launches import REVISION_FLAGS, Launches
 from tuner.sweep.document import Path as Place
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.model import Sweep
 
-Role = Literal["target", "draft"]
-_FLAGS: Mapping[Role, str] = {
-    "target": "revision",
-    "draft": "speculative-draft-model-revision",
-}
 ModelFacts = dict[str, dict[str, str | None]]
 """`{name, source, revision, digest}` of `target` and `draft`."""
 
@@ -40,7 +34,7 @@ def held_to_revisions(
     commits: dict[str, str] = {}
     notes = []
     for role, commit in _open_commits(loaded.sweep, environ).items():
-        flag = _FLAGS[role]
+        flag = REVISION_FLAGS[role]
         if (why := _unpinnable(role, loaded.sweep, environ)) is not None:
             notes.append(f"not pinned: {flag}: {why}")
         else:
@@ -56,7 +50,7 @@ def held_as_begun(loaded: LoadedSweep, then: ModelFacts, environ: Mapping[str, s
     """
     commits: dict[str, str] = {}
     hub = Hub.of(Launches(loaded.sweep, environ).environment)
-    for role, flag in _FLAGS.items():
+    for role, flag in REVISION_FLAGS.items():
         facts, name = then.get(role, {}), getattr(loaded.sweep.model, role)
         commit = facts.get("revision")
         if commit is None or facts.get("name") != name:
@@ -81,7 +75,7 @@ def model_facts(sweep: Sweep, environ: Mapping[str, str]) -> ModelFacts:
     is_seen, offline = launches.unsure_of_cache is None, Hub.of(launches.environment).offline
     facts: ModelFacts = {}
     for model in _models(sweep, environ):
-        named, commit = str(sweep.server.flags.get(_FLAGS[model.role])), model.commit
+        named, commit = str(sweep.server.flags.get(REVISION_FLAGS[model.role])), model.commit
         if model.source == "not cached" and is_commit(named) and not offline:
             commit = named  # the server fetches that one and no other
         is_local = model.folder is not None and model.source in ("folder", "file")
@@ -130,7 +124,7 @@ def _open_commits(sweep: Sweep, environ: Mapping[str, str]) -> dict[Role, str]:
     return {
         model.role: model.commit
         for model in _models(sweep, environ)
-        if model.commit is not None and not _is_named(sweep, _FLAGS[model.role])
+        if model.commit is not None and not _is_named(sweep, REVISION_FLAGS[model.role])
     }
 
 
@@ -145,14 +139,8 @@ def _unpinnable(role: Role, sweep: Sweep, environ: Mapping[str, str]) -> str | N
 
 
 def _models(sweep: Sweep, environ: Mapping[str, str]) -> list[Model]:
-    hub = Hub.of(Launches(sweep, environ).environment)
-    names: dict[Role, str | None]
-    names = {"target": sweep.model.target, "draft": sweep.model.draft}
-    return [
-        local(role, name, hub, str(sweep.server.flags.get(_FLAGS[role]) or "main"))
-        for role, name in names.items()
-        if name is not None
-    ]
+    launches = Launches(sweep, environ)
+    return [model for model in (launches.target, launches.draft) if model is not None]
 
 
 def _is_named(sweep: Sweep, flag: str) -> bool:
