@@ -7,7 +7,6 @@ moved, one after the other, and sends both the same requests. The controls at th
 with one part of the plug-in broken, which must not pass.
 """
 
-import argparse
 import json
 import sys
 import tempfile
@@ -21,7 +20,7 @@ from typing import Any
 import requests
 
 from tests.plugin.controls import CONTROLS
-from tests.sglang import build
+from tests.sglang import build, proof
 from tests.sglang.serving import NEW, OLD, PROMPTS, case, chain
 from tuner.engine.base import Server
 from tuner.engine.sglang.releases import parse_version
@@ -167,21 +166,8 @@ def breaks(control: str, passes: bool, folder: Path, say: Callable[[str], None])
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--cells", nargs="*", help="default: the pairwise set and the controls")
-    parser.add_argument("--log", type=Path, help="also write the lines here")
-    asked = parser.parse_args()
-    lines: list[str] = []
-
-    def say(line: str) -> None:
-        print(line, flush=True)
-        lines.append(line)
-        if asked.log:
-            asked.log.parent.mkdir(parents=True, exist_ok=True)
-            asked.log.write_text("\n".join(lines) + "\n")
-
+    asked = proof.parser(__doc__, "the pairwise set and the controls").parse_args()
+    say = proof.Lines(asked.log)
     cells = [_cell(text) for text in asked.cells] if asked.cells is not None else list(PAIRWISE)
     build.build(build.DEFAULT)
     right = True

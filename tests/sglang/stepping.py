@@ -6,7 +6,6 @@ A cell is RELEASE:TP:DRAFT_TP:ALGORITHM, with :ACC_LEN behind it for SGLANG_SIMU
 each, servers are launched with one length, one after the other, and then one with all of them.
 """
 
-import argparse
 import json
 import sys
 import tempfile
@@ -19,7 +18,7 @@ from typing import Any
 import requests
 
 from tests.engine.launching import Case
-from tests.sglang import build
+from tests.sglang import build, proof
 from tests.sglang.serving import NEW, OLD, PROMPTS, body, case, chain
 from tuner.engine.base import Server
 from tuner.errors import EngineFailure
@@ -184,30 +183,25 @@ def compare(cell: Cell, folder: Path) -> Iterator[tuple[str, bool]]:
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawTextHelpFormatter
-    )
-    parser.add_argument("--cells", nargs="*", help="default: all of them")
-    parser.add_argument("--log", type=Path, help="also write the lines here")
+    parser = proof.parser(__doc__, "all of them")
     asked = parser.parse_args()
+    cells = {str(cell): cell for cell in CELLS}
+    wanted = list(cells) if asked.cells is None else asked.cells
+    if unknown := [name for name in wanted if name not in cells]:
+        parser.error(f"there is no cell {unknown[0]}, there are {', '.join(cells)}")
     build.build(build.DEFAULT)
-    lines = ["one server switched between chain lengths, against servers of one length; CPU, gloo"]
+    say = proof.Lines(asked.log)
+    say("one server switched between chain lengths, against servers of one length; CPU, gloo")
     right = True
     with tempfile.TemporaryDirectory() as folder:
-        for cell in CELLS:
-            if asked.cells is not None and str(cell) not in asked.cells:
-                continue
-            lines.append(
+        for cell in map(cells.__getitem__, wanted):
+            say(
                 f"SGLang {cell.release}, {cell.algorithm}, tp {cell.tp}, draft_tp {cell.draft_tp}"
                 f"{f', SGLANG_SIMULATE_ACC_LEN={cell.acc_len}' if cell.acc_len else ''}"
             )
             for what, fine in compare(cell, Path(folder)):
                 right &= fine
-                lines.append(f"  {'as it should' if fine else 'WRONG':<14}{what}")
-                print(*lines[-2:] if lines[-2].startswith("SGLang") else lines[-1:], sep="\n")
-                if asked.log:
-                    asked.log.parent.mkdir(parents=True, exist_ok=True)
-                    asked.log.write_text("\n".join(lines) + "\n")
+                say(f"  {'as it should' if fine else 'WRONG':<14}{what}")
     return 0 if right else 1
 
 
