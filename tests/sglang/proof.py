@@ -1,4 +1,4 @@
-"""What the longer proofs on real servers share: their command line, and lines that are also kept."""
+"""What the longer proofs on real servers share: their command line, and lines that are kept."""
 
 import argparse
 from pathlib import Path
