@@ -20,6 +20,7 @@ this way answer "how fast at this accept length", never "how often is this draft
 llama-8b  Vocabulary 128,256, as Llama 3: the output head and its gather over TP ranks are a real
           share of a decode step, so a small vocabulary would flatter every speed. The draft's is
           32,000, as published EAGLE-3 heads for this model have it. 16 GB in bfloat16.
+llama-8b-49k  The same with a vocabulary of 49,152, to see what the head's size changes.
 tiny      Seconds on a CPU, to see whether a launch works at all; its speeds mean nothing.
 
 The tokenizer maps each byte to the token of the same number and merges nothing: a prompt has as
@@ -66,21 +67,19 @@ COMMON: Json = {
     # size may be Mistral's.
     "transformers_version": "4.46.0",
 }
+LLAMA_8B: Json = {
+    "hidden_size": 4096,
+    "intermediate_size": 14336,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "num_key_value_heads": 8,
+    "head_dim": 128,
+    "vocab_size": 128256,
+}
 # --shape: the folders' prefix, the target's config, the draft's vocabulary.
 SHAPES: dict[str, tuple[str, Json, int]] = {
-    "llama-8b": (
-        "llama8b",
-        {
-            "hidden_size": 4096,
-            "intermediate_size": 14336,
-            "num_hidden_layers": 32,
-            "num_attention_heads": 32,
-            "num_key_value_heads": 8,
-            "head_dim": 128,
-            "vocab_size": 128256,
-        },
-        32000,
-    ),
+    "llama-8b": ("llama8b", LLAMA_8B, 32000),
+    "llama-8b-49k": ("llama8b49k", LLAMA_8B | {"vocab_size": 49152}, 32000),
     # EAGLE-3 reads the hidden states of three layers, which are distinct from 8 layers up.
     "tiny": (
         "tiny",
