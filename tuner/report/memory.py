@@ -99,7 +99,9 @@ def _release(record: TrialRecord) -> Release | None:
 
 def _label(record: TrialRecord) -> str:
     if record.warm_steps:
-        return f"chains of {', '.join(map(str, record.warm_steps))} steps"
+        rest = record.at.family.label() if record.at else ""
+        lengths = f"chains of {', '.join(map(str, record.warm_steps))} steps"
+        return f"{lengths}, {rest}" if rest else lengths
     return record.at.label() if record.at else NO_SPECULATION
 
 
