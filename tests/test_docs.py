@@ -31,18 +31,24 @@ def test_every_key_of_a_sweep_file_is_documented_and_no_other() -> None:
 
 def test_the_readmes_figures_are_those_of_its_run() -> None:
     """A figure copied by hand is a figure that nobody measured."""
-    ledger = Path("results/h200_llama8b_eagle3/20261129-195508/trials.jsonl")
+    ledger = Path("results/h200_placement/20261130-022458/trials.jsonl")
     measured = set()
     for line in ledger.read_text().splitlines():
-        level = json.loads(line)["metrics"]["1"]
-        ratio = "1"
-        if level.get("speedup") is not None:
-            low, high = level["speedup_low"], level["speedup_high"]
-            ratio = f"{level['speedup']:.2f} ({low:.2f} to {high:.2f})"
-        measured.add((f"{level['output_tok_s']:.1f}", ratio, f"{level['cycle_ms']:.2f}"))
-    table = re.findall(r"^\| [^|]* \| ([\d.]+) \| ([^|]*) \| ([\d.]+) \|$", readme_plain(), re.M)
+        record = json.loads(line)
+        if record["role"] != "confirm":
+            metrics = record["metrics"]
+            measured.add((*told(metrics["1"], ".1f"), *told(metrics["8"], ".0f")))
+    columns = r" \| ([\d.]+) \| ([^|]*)" * 2
+    table = re.findall(rf"^\| [^|]*{columns} \|$", readme_plain(), re.M)
     assert set(table) == measured
-    assert len(table) == len(measured) == 7
+    assert len(table) == len(measured) == 9
+
+
+def told(level: dict[str, float | None], form: str) -> tuple[str, str]:
+    """Speed and speed-up as the README's table has them."""
+    ratio, low, high = (level.get(f"speedup{end}") for end in ("", "_low", "_high"))
+    speed = format(level["output_tok_s"], form)
+    return speed, "1" if ratio is None else f"{ratio:.2f} ({low:.2f} to {high:.2f})"
 
 
 def readme_plain() -> str:
