@@ -21,6 +21,7 @@ FLOORS = (
     "ledger",
     "trial",
     "plan",
+    "winner",
     "result",
     "campaign",
     "doctor",

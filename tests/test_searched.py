@@ -14,8 +14,8 @@ from tuner.errors import UserError
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import DecisionLine, TrialRecord, read_record
 from tuner.report.run_report import write_report
-from tuner.result import fastest_candidate
 from tuner.sweep.model import ObjectiveSpec
+from tuner.winner import fastest_candidate
 
 STAGED = "stages: [anchors, model, confirm], trials: 3, seed: 1"
 

@@ -10,8 +10,8 @@ from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.measure.statistics import Interval
-from tuner.search.objective import objective
 from tuner.sweep.model import ObjectiveSpec, Sweep
+from tuner.winner import fastest_candidate, is_refuted
 
 RIVALS = 5
 """Configurations after the fastest that are held against it."""
@@ -46,7 +46,7 @@ class Result:
     baseline: TrialRecord | None
     """None where it was not measured, and for an endpoint that speculates."""
     fastest: TrialRecord | None
-    """The candidate with the highest objective, whether or not it beats the baseline."""
+    """The candidate to run (tuner/winner.py), whether or not it beats the baseline."""
     fastest_value: float | None
     best: TrialRecord | None
     """`fastest` where its objective is above 1; None: no speculation is the best, or `fastest` is
@@ -79,45 +79,6 @@ class Result:
             "trials": self.trials,
             **again,
         }
-
-
-def objective_of(record: TrialRecord, spec: ObjectiveSpec) -> float | None:
-    """The objective of a candidate, None where it was not measured."""
-    ratios = {int(level): figures.get("speedup") for level, figures in record.metrics.items()}
-    known = {level: ratio for level, ratio in ratios.items() if ratio is not None}
-    if record.outcome != "ok" or not known or len(known) < len(ratios):
-        return None
-    return objective(known, spec)
-
-
-def fastest_candidate(
-    ledger: Ledger, spec: ObjectiveSpec
-) -> tuple[TrialRecord | None, float | None]:
-    """The candidate with the highest objective, the first of equals, and that objective.
-
-    Where the search chose another one by all measurements together, it is that one. One that its
-    own launch has refuted comes last, with an objective of at most 1.
-    """
-    if (chosen := ledger.recommended) is not None:
-        return chosen, objective_of(chosen, spec)
-    valued = [
-        (record, value, is_refuted(ledger, record, spec))
-        for record in ledger.candidates
-        if (value := objective_of(record, spec)) is not None
-    ]
-    if not valued:
-        return None, None
-    record, value, refuted = max(valued, key=lambda each: (not each[2], each[1]))
-    return record, min(value, 1.0) if refuted else value
-
-
-def is_refuted(ledger: Ledger, record: TrialRecord, spec: ObjectiveSpec) -> bool:
-    """A candidate whose launch of its own failed, or was no faster than no speculation."""
-    again = ledger.confirmation(record)
-    if again is None:
-        return False
-    value = objective_of(again, spec)
-    return again.outcome != "ok" or (value is not None and value <= 1)
 
 
 def summarise_run(run: Run, samples: RawSamples | None = None) -> Result:

@@ -7,12 +7,12 @@ from typing import Any
 from tuner.errors import UserError
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
-from tuner.result import objective_of
 from tuner.search.stored import StorageUnusable, StoredStudy, open_own_study
 from tuner.search.study import Study
 from tuner.search.verdict import Figures, Verdict
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.model import ObjectiveSpec
+from tuner.winner import objective_of
 
 Note = Callable[[str], None]
 """Tells the user a sentence."""

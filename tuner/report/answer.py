@@ -5,7 +5,8 @@ from tuner.report.confirmed import chosen_words, confirmed_words, refuted_words
 from tuner.report.cycle_words import why_it_loses
 from tuner.report.findings import Findings, Measured
 from tuner.report.text import change, code, count, escaped, interval, markdown_table, ratio
-from tuner.result import RIVALS, is_refuted
+from tuner.result import RIVALS
+from tuner.winner import is_refuted
 
 NOT_SHOWN = "the interval includes 1, so no difference has been shown"
 MANY = 5

@@ -2,7 +2,7 @@
 
 from tuner.report.findings import Findings, Measured
 from tuner.report.text import code, escaped, number, ratio
-from tuner.result import is_refuted
+from tuner.winner import complexity, is_refuted
 
 
 def confirmed_words(findings: Findings, best: Measured) -> str | None:
@@ -39,18 +39,36 @@ def confirmed_words(findings: Findings, best: Measured) -> str | None:
 
 def chosen_words(findings: Findings, best: Measured) -> str | None:
     """That another candidate has a higher figure; None where `best` has the highest."""
-    chosen = findings.ledger.recommended
-    if chosen is None or best.value is None:
+    if best.value is None:
         return None
-    higher = [each for each in findings.ranked if each.value and each.value > best.value]
+    spec = findings.sweep.search.objective
+    higher = [
+        each
+        for each in findings.ranked
+        if each.value
+        and each.value > best.value
+        and not is_refuted(findings.ledger, each.record, spec)
+    ]
     if not higher:
         return None
     first = max(higher, key=lambda each: each.value or 0.0)
-    return (
+    told = (
         f"{code(first.label)} has a higher figure ({number(first.value, 3)} against "
-        f"{number(best.value, 3)} times no speculation); by all measurements together the search "
-        "takes this one, and has launched it once more."
+        f"{number(best.value, 3)} times no speculation)"
     )
+    if findings.ledger.recommended is None:
+        return f"{told}, by no more than noise, and asks for more: {asks_for(first, best)}."
+    return (
+        f"{told}; by all measurements together the search takes this one, and has launched it once "
+        "more."
+    )
+
+
+def asks_for(more: Measured, less: Measured) -> str:
+    """What the one configuration needs that the other does without, the heaviest thing."""
+    names = ("the draft on a TP size of its own", "more settings", "a tree", "more draft tokens")
+    pairs = zip(names, complexity(more.point), complexity(less.point), strict=False)
+    return next((name for name, one, other in pairs if one > other), "more draft steps")
 
 
 def refuted_words(findings: Findings, best: Measured) -> str | None:

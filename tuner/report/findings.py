@@ -15,11 +15,12 @@ from tuner.ledger.run import Run
 from tuner.measure.samples import Window
 from tuner.measure.statistics import Interval, Metric
 from tuner.memory.fits import machine_of, narrowed
-from tuner.result import objective_of, speedups_of, summarise_run
+from tuner.result import speedups_of, summarise_run
 from tuner.sweep.document import read_document
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.point import Point
 from tuner.sweep.space import Space
+from tuner.winner import objective_of
 
 NO_SPECULATION = "no speculation"
 SIMULATED_ACCEPTANCE = "SGLANG_SIMULATE_ACC_LEN"

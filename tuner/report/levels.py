@@ -20,9 +20,9 @@ from tuner.report.answer import throughput
 from tuner.report.findings import NO_SPECULATION, Findings, Measured
 from tuner.report.text import MISSING, block, code, markdown_table, ratio
 from tuner.report.winner import launch_script
-from tuner.result import is_refuted
 from tuner.search.objective import objective
 from tuner.sweep.point import Point
+from tuner.winner import is_refuted
 
 
 def levels_table(findings: Findings) -> str | None:

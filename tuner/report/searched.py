@@ -3,7 +3,7 @@
 from tuner.ledger.record import TrialRecord
 from tuner.report.findings import Findings
 from tuner.report.text import MISSING, code, count, escaped, interval, markdown_table, number
-from tuner.result import objective_of
+from tuner.winner import objective_of
 
 HEADER = ["launch", "configuration", "stage", "expected, times the baseline", "measured", "why"]
 MAX_ROWS = 60

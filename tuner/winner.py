@@ -1,0 +1,110 @@
+"""Which candidate of a ledger is the one to run.
+
+The highest objective, but for three things: what the search chose by all measurements together,
+what its own launch has refuted, and a simpler configuration that is as good.
+"""
+
+import math
+
+from tuner.ledger.lines import Ledger
+from tuner.ledger.record import TrialRecord
+from tuner.search.objective import objective
+from tuner.sweep.model import ObjectiveSpec
+from tuner.sweep.point import Point
+
+GIVEN_UP = 0.02
+"""Share of the highest objective that a simpler configuration may lack, within the noise."""
+_TWO_SIDED_95 = 1.96
+
+
+def objective_of(record: TrialRecord, spec: ObjectiveSpec) -> float | None:
+    """The objective of a candidate, None where it was not measured."""
+    ratios = {int(level): figures.get("speedup") for level, figures in record.metrics.items()}
+    known = {level: ratio for level, ratio in ratios.items() if ratio is not None}
+    if record.outcome != "ok" or not known or len(known) < len(ratios):
+        return None
+    return objective(known, spec)
+
+
+def fastest_candidate(
+    ledger: Ledger, spec: ObjectiveSpec
+) -> tuple[TrialRecord | None, float | None]:
+    """The candidate to run, the first of equals, and its objective.
+
+    The one with the highest objective, or the simplest of those that the measurements do not tell
+    apart from it (`is_tied`). Where the search chose another one by all measurements together, it
+    is that one. One that its own launch has refuted comes last, with an objective of at most 1.
+    """
+    if (chosen := ledger.recommended) is not None:
+        return chosen, objective_of(chosen, spec)
+    valued = [
+        (record, value, is_refuted(ledger, record, spec))
+        for record in ledger.candidates
+        if (value := objective_of(record, spec)) is not None
+    ]
+    if not valued:
+        return None, None
+    record, value, refuted = max(valued, key=lambda each: (not each[2], each[1]))
+    if refuted:
+        return record, min(value, 1.0)
+    tied = [
+        (each, its)
+        for each, its, out in valued
+        if each is record or (not out and is_tied(record, each, spec))
+    ]
+    return min(tied, key=lambda pair: (complexity(pair[0].at), -pair[1]))
+
+
+def complexity(point: Point | None) -> tuple[int, ...]:
+    """What a configuration asks of those who run it, the heaviest first: a plug-in in SGLang,
+    settings, a tree, draft tokens, draft steps."""
+    if point is None:
+        return (0, 0, 0, 0, 0)
+    return (
+        point.draft_tp not in (None, "target"),
+        len(point.env) + len(point.flags),
+        (point.eagle_topk or 1) > 1,
+        point.num_draft_tokens or 0,
+        point.num_steps or 0,
+    )
+
+
+def is_tied(best: TrialRecord, other: TrialRecord, spec: ObjectiveSpec) -> bool:
+    """Whether `other` is as good as `best` as far as can be told.
+
+    Their intervals allow it at every concurrency, its objective lacks no more than `GIVEN_UP`, and
+    it beats the baseline where `best` does.
+    """
+    high, low = objective_of(best, spec), objective_of(other, spec)
+    if not high or not low or low < high * (1 - GIVEN_UP) or low <= 1 < high:
+        return False
+    return all(
+        _may_be_equal(figures, other.metrics.get(level, {}))
+        for level, figures in best.metrics.items()
+    )
+
+
+def _may_be_equal(one: dict[str, float], other: dict[str, float]) -> bool:
+    """By the intervals of their ratios to the baseline; without them nothing is known."""
+    spreads = [_deviation(figures) for figures in (one, other)]
+    if None in spreads:
+        return False
+    gap = abs(math.log(one["speedup"] / other["speedup"]))
+    return gap <= _TWO_SIDED_95 * math.hypot(*(each or 0.0 for each in spreads))
+
+
+def _deviation(figures: dict[str, float]) -> float | None:
+    """Of the logarithm of a ratio, from its 95 % interval."""
+    low, high = figures.get("speedup_low"), figures.get("speedup_high")
+    if not low or not high or not 0 < low <= high:
+        return None
+    return math.log(high / low) / (2 * _TWO_SIDED_95)
+
+
+def is_refuted(ledger: Ledger, record: TrialRecord, spec: ObjectiveSpec) -> bool:
+    """A candidate whose launch of its own failed, or was no faster than no speculation."""
+    again = ledger.confirmation(record)
+    if again is None:
+        return False
+    value = objective_of(again, spec)
+    return again.outcome != "ok" or (value is not None and value <= 1)
