@@ -21,7 +21,7 @@ FLOORS = (
     "ledger",
     "trial",
     "plan",
-    "winner",
+    "choice",
     "result",
     "campaign",
     "doctor",

@@ -7,10 +7,10 @@ import pytest
 from tests.sweeps import tiny_sweep
 from tuner.campaign.campaign import begin_run
 from tuner.campaign.studied import verdict_of
+from tuner.choice import objective_of
 from tuner.ledger.record import TrialRecord
 from tuner.result import summarise_run
 from tuner.sweep.model import ObjectiveSpec
-from tuner.winner import objective_of
 
 
 def line(trial: int, outcome: str = "ok", **ratios: float | None) -> TrialRecord:

@@ -9,13 +9,13 @@ import pytest
 from tests.sweeps import Listener, tiny_sweep
 from tuner.campaign.campaign import begin_run, reopen_run, run_sweep
 from tuner.campaign.studied import study_of
+from tuner.choice import fastest_candidate
 from tuner.engine.make import make_engine
 from tuner.errors import UserError
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import DecisionLine, TrialRecord, read_record
 from tuner.report.run_report import write_report
 from tuner.sweep.model import ObjectiveSpec
-from tuner.winner import fastest_candidate
 
 STAGED = "stages: [anchors, model, confirm], trials: 3, seed: 1"
 

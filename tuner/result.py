@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tuner.choice import fastest_candidate, is_refuted
 from tuner.ledger.lines import Ledger
 from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.measure.statistics import Interval
 from tuner.sweep.model import ObjectiveSpec, Sweep
-from tuner.winner import fastest_candidate, is_refuted
 
 RIVALS = 5
 """Configurations after the fastest that are held against it."""
@@ -46,7 +46,7 @@ class Result:
     baseline: TrialRecord | None
     """None where it was not measured, and for an endpoint that speculates."""
     fastest: TrialRecord | None
-    """The candidate to run (tuner/winner.py), whether or not it beats the baseline."""
+    """The candidate to run (tuner/choice.py), whether or not it beats the baseline."""
     fastest_value: float | None
     best: TrialRecord | None
     """`fastest` where its objective is above 1; None: no speculation is the best, or `fastest` is

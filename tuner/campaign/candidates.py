@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from tuner.campaign.studied import verdict_of
+from tuner.choice import fastest_candidate, objective_of
 from tuner.ledger.record import TrialRecord
 from tuner.search.study import Proposal, Study
 from tuner.trial.attempt import Phase, Windows
 from tuner.trial.bench import Asked, Bench
 from tuner.trial.block import Blocks
 from tuner.trial.shared import SharedTrial, measure_together
-from tuner.winner import fastest_candidate, objective_of
 
 MAX_CONFIRMED = 3
 """Winners that are launched once more, where each one's own launch refutes it."""

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from tuner.choice import objective_of
 from tuner.errors import UserError
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
@@ -12,7 +13,6 @@ from tuner.search.study import Study
 from tuner.search.verdict import Figures, Verdict
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.model import ObjectiveSpec
-from tuner.winner import objective_of
 
 Note = Callable[[str], None]
 """Tells the user a sentence."""

@@ -7,13 +7,13 @@ import click
 from rich.console import Console
 from rich.table import Table
 
+from tuner.choice import objective_of
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.memory.planned import words
 from tuner.plan import Plan, shell_line
 from tuner.result import Result, speedups_of
 from tuner.sweep.model import Sweep
-from tuner.winner import objective_of
 
 COLUMNS = ("tok/s", "speed-up", "AL", "first", "TTFT", "TPOT")
 UNLIMITED = 10_000

@@ -1,12 +1,12 @@
 """The first lines of a report: what to run, how much faster it is, and how sure that is."""
 
+from tuner.choice import is_refuted
 from tuner.measure.statistics import Interval
 from tuner.report.confirmed import chosen_words, confirmed_words, refuted_words
 from tuner.report.cycle_words import why_it_loses
 from tuner.report.findings import Findings, Measured
 from tuner.report.text import change, code, count, escaped, interval, markdown_table, ratio
 from tuner.result import RIVALS
-from tuner.winner import is_refuted
 
 NOT_SHOWN = "the interval includes 1, so no difference has been shown"
 MANY = 5

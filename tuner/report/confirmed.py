@@ -1,8 +1,8 @@
 """What a winner's own launch says, where it was measured on a shared server."""
 
+from tuner.choice import complexity, is_refuted
 from tuner.report.findings import Findings, Measured
 from tuner.report.text import code, escaped, number, ratio
-from tuner.winner import complexity, is_refuted
 
 
 def confirmed_words(findings: Findings, best: Measured) -> str | None:

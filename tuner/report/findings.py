@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from tuner.choice import objective_of
 from tuner.engine.base import Checked
 from tuner.engine.make import make_engine
 from tuner.errors import UserError
@@ -20,7 +21,6 @@ from tuner.sweep.document import read_document
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.point import Point
 from tuner.sweep.space import Space
-from tuner.winner import objective_of
 
 NO_SPECULATION = "no speculation"
 SIMULATED_ACCEPTANCE = "SGLANG_SIMULATE_ACC_LEN"

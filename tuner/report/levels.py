@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from tuner.choice import is_refuted
 from tuner.engine.base import Command
 from tuner.engine.sglang.adaptive import (
     FILE,
@@ -22,7 +23,6 @@ from tuner.report.text import MISSING, block, code, markdown_table, ratio
 from tuner.report.winner import launch_script
 from tuner.search.objective import objective
 from tuner.sweep.point import Point
-from tuner.winner import is_refuted
 
 
 def levels_table(findings: Findings) -> str | None:

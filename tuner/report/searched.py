@@ -1,9 +1,9 @@
 """How a run was searched: each launch with its reason, what was expected and what came."""
 
+from tuner.choice import objective_of
 from tuner.ledger.record import TrialRecord
 from tuner.report.findings import Findings
 from tuner.report.text import MISSING, code, count, escaped, interval, markdown_table, number
-from tuner.winner import objective_of
 
 HEADER = ["launch", "configuration", "stage", "expected, times the baseline", "measured", "why"]
 MAX_ROWS = 60

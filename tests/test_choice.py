@@ -4,11 +4,11 @@ from typing import Any
 
 import pytest
 
+from tuner.choice import complexity, fastest_candidate
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import TrialRecord
 from tuner.sweep.model import ObjectiveSpec
 from tuner.sweep.point import Point
-from tuner.winner import complexity, fastest_candidate
 
 SPEC = ObjectiveSpec()
 
