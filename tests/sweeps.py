@@ -41,6 +41,7 @@ class Listener:
         self.phases: list = []
         self.records: list[TrialRecord] = []
         self.standings: list = []
+        self.steps: list[str] = []
         self.notes: list[str] = []
 
     def phase(self, phase) -> None:
@@ -49,6 +50,9 @@ class Listener:
     def recorded(self, record, standing) -> None:
         self.records.append(record)
         self.standings.append(standing)
+
+    def step(self, message) -> None:
+        self.steps.append(message)
 
     def note(self, message) -> None:
         self.notes.append(message)

@@ -112,9 +112,14 @@ def requests_of(server: Server, histogram: str) -> Iterator[tuple[str, list[Outc
     yield "after an abort and a flush", several([generate(url, list(PROMPTS[2]))])
 
 
-def run(cell: Cell, draft_tp: int | str, folder: Path, **env: str) -> dict[str, list[Outcome]]:
-    """Every part from one server. Raises EngineFailure, or what requests raises."""
-    of = case(cell.release, cell.algorithm, cell.tp)
+def run(
+    cell: Cell, draft_tp: int | str, folder: Path, python: Path | None = None, **env: str
+) -> dict[str, list[Outcome]]:
+    """Every part from one server, of another `python` than the release's where one is named.
+
+    Raises EngineFailure, or what requests raises.
+    """
+    of = case(cell.release, cell.algorithm, cell.tp, python)
     point = replace(chain(3), draft_tp=draft_tp)  # type: ignore[arg-type]
     config = of.config(point, FLAGS, env)
     histogram = parse_version(cell.release).text("histogram")

@@ -35,7 +35,7 @@ def chain(steps: int) -> Point:
     return Point(num_steps=steps, eagle_topk=1, num_draft_tokens=steps + 1, draft_tp="target")
 
 
-def case(release: str, algorithm: str = "EAGLE3", tp: int = 1) -> Case:
+def case(release: str, algorithm: str = "EAGLE3", tp: int = 1, python: Path | None = None) -> Case:
     """The release's engine with the tiny target and the algorithm's draft."""
     folder = build.models()
     model = ModelSpec(
@@ -44,7 +44,7 @@ def case(release: str, algorithm: str = "EAGLE3", tp: int = 1) -> Case:
         algorithm=algorithm,  # type: ignore[arg-type]
         tp=tp,
     )
-    spec = EngineSpec(kind="sglang", python=str(build.interpreter(release)))
+    spec = EngineSpec(kind="sglang", python=str(python or build.interpreter(release)))
     limits = TimeoutSpec(launch=400.0, request=120.0)
     flags = dict(FLAGS)  # a test may add to its own
     return Case(SglangEngine(spec, limits, model, ServerSpec(flags=flags)), model, flags)
