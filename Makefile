@@ -1,7 +1,7 @@
 # make demo   a sweep on the simulated engine, no GPU needed
 # make test   lint, types and tests
 # make test-sglang   the tests on real SGLang servers, on this machine's CPU: minutes, and 3 GB in .venv-sglang
-# make test-gpu SGLANG=/path/to/python   the engine contract on this machine's GPUs, with the SGLang of that Python
+# make test-gpu SGLANG=/path/to/python   the engine contract and draft TP on this machine's GPUs, with the SGLang of that Python
 # make real-pair   a small real model and an EAGLE-3 draft of it, the kept one or DRAFT=DIR, in .venv-sglang/real-pair
 # make draft-tp-matrix   draft TP against stock SGLang on a CPU, about half an hour
 # make releases   what differs between SGLang releases, read anew from the wheels on PyPI

@@ -1,6 +1,6 @@
 """Writes tiny models with made-up weights: a target and three drafts that agree with it in part.
 
-    python make_models.py FOLDER        (with torch and safetensors; the same weights every time)
+    python make_models.py FOLDER [SHAPE]     with torch and safetensors; the same weights every time
 
 FOLDER/tiny_w8          the target, a Llama of 8 layers
 FOLDER/tiny_draft_w2    a Llama of 2 layers: a STANDALONE draft
@@ -10,18 +10,19 @@ FOLDER/tiny_eagle_w1    an EAGLE draft of 1 layer that shares the target's embed
 Plain random weights would have no draft accepted. Here the layers add little to a token's
 embedding, so that the next token follows mostly from the present one, and a draft that has the
 embedding and the head too is right about as often as not. EAGLE-3 needs 8 layers: it reads the
-hidden states of layers 2, n/2 and n-3, which must be three.
+hidden states of layers 2, n/2 and n-3, which must be three. SHAPE is cpu, or gpu: with heads
+of a width that CUDA kernels are made for.
 """
 
 import json
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from safetensors.torch import save_file
 
-HIDDEN, INNER, VOCABULARY, HEADS, HEAD = 64, 128, 512, 4, 16
-DRAFT_VOCABULARY = 256
+VOCABULARY, DRAFT_VOCABULARY, HEADS = 512, 256, 4
 SHARE = 0.15
 """How much each attention and each MLP adds to the embedding."""
 EAGLE3_SCALE = 4.0
@@ -29,16 +30,37 @@ EAGLE3_SCALE = 4.0
 Weights = dict[str, torch.Tensor]
 
 
-def config(architecture: str, layers: int, kv_heads: int, **more: int) -> dict[str, object]:
+@dataclass(frozen=True)
+class Shape:
+    """What all four models have in common."""
+
+    head: int
+    """Width of one of the HEADS attention heads."""
+
+    @property
+    def hidden(self) -> int:
+        return HEADS * self.head
+
+    @property
+    def inner(self) -> int:
+        return 2 * self.hidden
+
+
+SHAPES = {"cpu": Shape(head=16), "gpu": Shape(head=64)}
+
+
+def config(
+    shape: Shape, architecture: str, layers: int, kv_heads: int, **more: int
+) -> dict[str, object]:
     return {
         "architectures": [architecture],
         "model_type": "llama",
         "num_hidden_layers": layers,
-        "hidden_size": HIDDEN,
-        "intermediate_size": INNER,
+        "hidden_size": shape.hidden,
+        "intermediate_size": shape.inner,
         "num_attention_heads": HEADS,
         "num_key_value_heads": kv_heads,
-        "head_dim": HEAD,
+        "head_dim": shape.head,
         "vocab_size": VOCABULARY,
         "max_position_embeddings": 2048,
         "rms_norm_eps": 1e-5,
@@ -57,69 +79,69 @@ def normal(generator: torch.Generator, rows: int, columns: int) -> torch.Tensor:
     return torch.randn(rows, columns, generator=generator) / columns**0.5
 
 
-def layer(prefix: str, generator: torch.Generator, kv_heads: int) -> Weights:
-    kv = kv_heads * HEAD
+def layer(shape: Shape, prefix: str, generator: torch.Generator, kv_heads: int) -> Weights:
+    hidden, inner, kv = shape.hidden, shape.inner, kv_heads * shape.head
     return {
-        f"{prefix}self_attn.q_proj.weight": normal(generator, HIDDEN, HIDDEN),
-        f"{prefix}self_attn.k_proj.weight": normal(generator, kv, HIDDEN),
-        f"{prefix}self_attn.v_proj.weight": normal(generator, kv, HIDDEN),
-        f"{prefix}self_attn.o_proj.weight": SHARE * normal(generator, HIDDEN, HIDDEN),
-        f"{prefix}mlp.gate_proj.weight": normal(generator, INNER, HIDDEN),
-        f"{prefix}mlp.up_proj.weight": normal(generator, INNER, HIDDEN),
-        f"{prefix}mlp.down_proj.weight": SHARE * normal(generator, HIDDEN, INNER),
-        f"{prefix}input_layernorm.weight": torch.ones(HIDDEN),
-        f"{prefix}post_attention_layernorm.weight": torch.ones(HIDDEN),
+        f"{prefix}self_attn.q_proj.weight": normal(generator, hidden, hidden),
+        f"{prefix}self_attn.k_proj.weight": normal(generator, kv, hidden),
+        f"{prefix}self_attn.v_proj.weight": normal(generator, kv, hidden),
+        f"{prefix}self_attn.o_proj.weight": SHARE * normal(generator, hidden, hidden),
+        f"{prefix}mlp.gate_proj.weight": normal(generator, inner, hidden),
+        f"{prefix}mlp.up_proj.weight": normal(generator, inner, hidden),
+        f"{prefix}mlp.down_proj.weight": SHARE * normal(generator, hidden, inner),
+        f"{prefix}input_layernorm.weight": torch.ones(hidden),
+        f"{prefix}post_attention_layernorm.weight": torch.ones(hidden),
     }
 
 
-def vocabulary() -> Weights:
+def vocabulary(shape: Shape) -> Weights:
     """Embedding and head, the same for the target and the drafts that have their own."""
     generator = torch.Generator().manual_seed(1)
     return {
-        "model.embed_tokens.weight": torch.randn(VOCABULARY, HIDDEN, generator=generator),
-        "lm_head.weight": normal(generator, VOCABULARY, HIDDEN),
+        "model.embed_tokens.weight": torch.randn(VOCABULARY, shape.hidden, generator=generator),
+        "lm_head.weight": normal(generator, VOCABULARY, shape.hidden),
     }
 
 
-def llama(layers: int, seed: int) -> Weights:
+def llama(shape: Shape, layers: int, seed: int) -> Weights:
     generator = torch.Generator().manual_seed(seed)
-    weights = {**vocabulary(), "model.norm.weight": torch.ones(HIDDEN)}
+    weights = {**vocabulary(shape), "model.norm.weight": torch.ones(shape.hidden)}
     for number in range(layers):
-        weights |= layer(f"model.layers.{number}.", generator, kv_heads=2)
+        weights |= layer(shape, f"model.layers.{number}.", generator, kv_heads=2)
     return weights
 
 
-def eagle3() -> Weights:
+def eagle3(shape: Shape) -> Weights:
     """Attention that looks at its own position and passes the token's embedding on.
 
     Input is the embedding beside the hidden state, each normalised; what comes out is scale times
     the embedding, as values subtract the hidden state that the residual brings.
     """
     generator = torch.Generator().manual_seed(3)
-    weights = layer("midlayer.", generator, kv_heads=HEADS)
-    one, zero = torch.eye(HIDDEN), torch.zeros(HIDDEN, HIDDEN)
+    weights = layer(shape, "midlayer.", generator, kv_heads=HEADS)
+    one, zero = torch.eye(shape.hidden), torch.zeros(shape.hidden, shape.hidden)
     attention = "midlayer.self_attn"
     weights[f"{attention}.q_proj.weight"] = torch.cat([2 * one, zero], dim=1)
     weights[f"{attention}.k_proj.weight"] = torch.cat([2 * one, zero], dim=1)
     weights[f"{attention}.v_proj.weight"] = torch.cat([one, -one], dim=1)
     weights[f"{attention}.o_proj.weight"] = EAGLE3_SCALE * one
-    weights["midlayer.hidden_norm.weight"] = torch.ones(HIDDEN)
+    weights["midlayer.hidden_norm.weight"] = torch.ones(shape.hidden)
     weights["fc.weight"] = torch.cat([zero, zero, EAGLE3_SCALE * one], dim=1)
-    weights["norm.weight"] = torch.ones(HIDDEN)
+    weights["norm.weight"] = torch.ones(shape.hidden)
     # Draft token i is the target's token 2 i; d2t holds the difference.
     weights["d2t"] = torch.arange(DRAFT_VOCABULARY)
-    weights["lm_head.weight"] = vocabulary()["lm_head.weight"][::2].contiguous()
+    weights["lm_head.weight"] = vocabulary(shape)["lm_head.weight"][::2].contiguous()
     return weights
 
 
-def eagle() -> Weights:
+def eagle(shape: Shape) -> Weights:
     """One layer over a mix of embedding and hidden state, the embedding far ahead."""
     generator = torch.Generator().manual_seed(4)
-    weights = layer("layers.0.", generator, kv_heads=2)
+    weights = layer(shape, "layers.0.", generator, kv_heads=2)
     del weights["layers.0.input_layernorm.weight"]  # EAGLE's first layer has none
-    mix = [torch.eye(HIDDEN), 0.1 * normal(generator, HIDDEN, HIDDEN)]
+    mix = [torch.eye(shape.hidden), 0.1 * normal(generator, shape.hidden, shape.hidden)]
     weights["fc.weight"] = torch.cat(mix, dim=1)
-    weights["fc.bias"] = torch.zeros(HIDDEN)
+    weights["fc.bias"] = torch.zeros(shape.hidden)
     return weights
 
 
@@ -129,13 +151,13 @@ def save(folder: Path, settings: dict[str, object], weights: Weights) -> None:
     save_file(weights, folder / "model.safetensors")
 
 
-def main(folder: Path) -> None:
-    save(folder / "tiny_w8", config("LlamaForCausalLM", 8, 2), llama(8, seed=2))
-    save(folder / "tiny_draft_w2", config("LlamaForCausalLM", 2, 2), llama(2, seed=5))
-    settings = config("LlamaForCausalLMEagle3", 1, HEADS, draft_vocab_size=DRAFT_VOCABULARY)
-    save(folder / "tiny_eagle3_w1", settings, eagle3())
-    save(folder / "tiny_eagle_w1", config("LlamaForCausalLMEagle", 1, 2), eagle())
+def main(folder: Path, shape: Shape) -> None:
+    save(folder / "tiny_w8", config(shape, "LlamaForCausalLM", 8, 2), llama(shape, 8, seed=2))
+    save(folder / "tiny_draft_w2", config(shape, "LlamaForCausalLM", 2, 2), llama(shape, 2, seed=5))
+    settings = config(shape, "LlamaForCausalLMEagle3", 1, HEADS, draft_vocab_size=DRAFT_VOCABULARY)
+    save(folder / "tiny_eagle3_w1", settings, eagle3(shape))
+    save(folder / "tiny_eagle_w1", config(shape, "LlamaForCausalLMEagle", 1, 2), eagle(shape))
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    main(Path(sys.argv[1]), SHAPES[sys.argv[2] if len(sys.argv) > 2 else "cpu"])

@@ -22,6 +22,8 @@ def patched_python(release: str, folder: Path) -> Path:
     for words in (["init", "-q"], ["apply", "-p1", str(patch)]):
         subprocess.run(["git", *words], cwd=copy, check=True)
     python = folder / f"python-{release}"
-    python.write_text(build.interpreter(release).read_text().replace(str(site), str(copy)))
+    wrapper = build.interpreter(release).read_text()
+    assert str(site) in wrapper, "the interpreter has another SGLang"
+    python.write_text(wrapper.replace(str(site), str(copy)))
     python.chmod(0o755)
     return python

@@ -30,6 +30,11 @@ class RunFolder:
         return self.path / "machine.json"
 
     @property
+    def models_file(self) -> Path:
+        """The models' config.json; see `ledger.models_kept`."""
+        return self.path / "models.json"
+
+    @property
     def trials_file(self) -> Path:
         return self.path / "trials.jsonl"
 
@@ -37,6 +42,11 @@ class RunFolder:
     def study_file(self) -> Path:
         """SQLite, for optuna-dashboard; derived from trials.jsonl."""
         return self.path / "study.db"
+
+    @property
+    def comm_file(self) -> Path:
+        """What the stage comm measured, or why it did not."""
+        return self.path / "comm.json"
 
     @property
     def logs(self) -> Path:

@@ -18,8 +18,10 @@ from tuner.ledger.folder import RunFolder
 from tuner.ledger.left_behind import end_servers, try_lock
 from tuner.ledger.lines import Ledger, parse_ledger
 from tuner.ledger.machine import machine_facts, read_machine
+from tuner.ledger.models_kept import keep_configs, read_configs
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.resumable import refuse_unusable
+from tuner.memory.models import Configs
 from tuner.sweep.document import read_document
 from tuner.sweep.model import Strict, Sweep
 
@@ -137,6 +139,10 @@ class Run(RunFolder):
         """machine.json. Raises UserError where it is gone or broken."""
         return read_machine(self.machine_file)
 
+    def configs(self) -> Configs:
+        """models.json. Raises UserError where it is broken."""
+        return read_configs(self.models_file)
+
     def ledger(self) -> Ledger:
         """Every trial so far. Raises UserError with FILE:LINE for a line that is none.
 
@@ -156,7 +162,7 @@ class Run(RunFolder):
 
     @contextmanager
     def locked(self) -> Iterator[str | None]:
-        """Hold the run for writing, and clear away what a crash left.
+        """Hold the run for writing, and clear away what a crash left; keep what the models are.
 
         Cuts off a last line that is half written, and ends servers that a killed specbench left
         running here or in a run beside this one. Yields what was done of that, as a sentence, or
@@ -181,11 +187,14 @@ class Run(RunFolder):
             file.truncate(whole)
             file.seek(whole)
             notes = [*([ledger.note] if ledger.note else []), *end_servers(self)]
+            keep_configs(self.models_file, self.sweep())
             self._writing, self._held = file, Ledger(ledger.records)
             try:
                 yield "; ".join(notes) or None
             finally:
                 self._writing = self._held = None
+                with suppress(UserError):  # a model that a server has fetched; its absence is shown
+                    keep_configs(self.models_file, self.sweep())
 
     def append(self, *records: TrialRecord) -> None:
         """Add a line each, on the disk when this returns. Only inside `locked`.

@@ -56,11 +56,14 @@ def _cell(name: str, estimate: float | None, log: float | None) -> str:
 
 
 def launches_held(run: Run, pair: Pair | None = None) -> Iterator[Held]:
-    """Every launch of SGLang whose log states sizes; `pair` instead of the models' files here."""
+    """Every launch of SGLang whose log states sizes.
+
+    `pair` goes before what the run kept of its models, and that before their files here.
+    """
     sweep, gpu = run.sweep(), _gpu(run)
     if sweep.engine.kind != "sglang" or gpu is None:
         return
-    models = pair or pair_of(sweep)
+    models = pair or pair_of(sweep, kept=run.configs())
     known: Offsets | None = None
     drafts: dict[object, float] = {}
     seen: set[int] = set()
