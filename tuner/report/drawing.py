@@ -14,6 +14,8 @@ from matplotlib.figure import Figure
 # Okabe and Ito's colours: told apart by colour-blind readers, and in grey by their lightness.
 BLUE = "#0072B2"
 VERMILLION = "#D55E00"
+VERMILLION_WORDS = "#B04A00"
+"""Darker: words of the other are hard to read on white."""
 GREY = "#6b6b6b"
 SERIES = (BLUE, "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#000000")
 """Without vermillion, which is the baseline's."""
@@ -95,7 +97,7 @@ def baseline(ax: Axes, value: float, words: str) -> None:
         xytext=(5, 0),
         textcoords="offset points",
         va="center",
-        color=VERMILLION,
+        color=VERMILLION_WORDS,
         fontsize=8,
     )
 

@@ -141,9 +141,10 @@ def history(findings: Findings, folder: Path) -> Drawn | None:
     drawing.baseline(ax, 1.0, "no\nspeculation")
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_xlabel("trial")
-    ax.set_ylabel(f"speed-up over no speculation\n({findings.objective_words()})")
+    ax.set_ylabel("speed-up over no speculation")
     drawing.legend(figure, ax)
-    drawing.title(figure, "Optimisation history", findings.simulated)
+    words = _wrapped(f"Optimisation history, {findings.objective_words()}", 90)
+    drawing.title(figure, words, findings.simulated)
     return drawing.save(figure, folder, "history", "Speed-up of each trial and the best so far")
 
 

@@ -1,4 +1,4 @@
-"""report.md: the answer first, then what it rests on."""
+"""report.md and report.html: the answer first, then what it rests on."""
 
 from pathlib import Path
 
@@ -9,17 +9,20 @@ from tuner.ledger.run import Run
 from tuner.report import sections
 from tuner.report.answer import answer, answer_table
 from tuner.report.cycle_words import cycle_section
+from tuner.report.drawing import Drawn
 from tuner.report.figures import draw_figures
 from tuner.report.findings import Findings
+from tuner.report.inline_svg import inline_svg
 from tuner.report.levels import levels_table, write_adaptive
 from tuner.report.memory import memory_table
+from tuner.report.page import page
 from tuner.report.searched import search_table
 from tuner.report.text import block, code, escaped
 from tuner.report.winner import launch_command, launch_script, write_winner
 
 
 def write_report(run: Run) -> Path:
-    """Write report.md, figures/, best.yaml, best.sh and adaptive.json into the run folder.
+    """Write report.md, report.html, figures/, best.yaml, best.sh and adaptive.json into the folder.
 
     Returns the path of report.md. Works on an unfinished run too: it shows what is there. Raises
     UserError where the run's files cannot be read, or the folder cannot be written to.
@@ -37,6 +40,7 @@ def _written(findings: Findings) -> Path:
     write_winner(findings)
     if script is not None:
         run.best_sh.write_text(script, encoding="utf-8")
+    drawn = draw_figures(findings, run.figures)
     text = _template().render(
         title=escaped(findings.sweep.name) + (" (simulated)" if findings.simulated else ""),
         simulated=sections.simulated_words(findings),
@@ -50,7 +54,7 @@ def _written(findings: Findings) -> Path:
         metric=code(findings.metric),
         workload=sections.workload(findings),
         tables=sections.top_tables(findings),
-        figures=draw_figures(findings, run.figures),
+        figures=drawn,
         by_kind_words=sections.by_kind_words(findings),
         by_kind=sections.by_kind(findings),
         cycles=cycle_section(findings),
@@ -65,7 +69,19 @@ def _written(findings: Findings) -> Path:
         command=block(sections.command(findings), "bash"),
     )
     run.report_md.write_text(text, encoding="utf-8")
+    run.report_html.write_text(_page(findings, text, drawn), encoding="utf-8")
     return run.report_md
+
+
+def _page(findings: Findings, text: str, drawn: list[Drawn]) -> str:
+    """report.html: the Markdown `text` with its figures in it."""
+    run = findings.run
+    title = f"{findings.sweep.name}/{run.id}" + (" (simulated)" if findings.simulated else "")
+    figures = {
+        each.svg: inline_svg((run.path / each.svg).read_text("utf-8"), each.name, each.alt)
+        for each in drawn
+    }
+    return page(text, title, figures)
 
 
 def _earlier_script(findings: Findings) -> str | None:
