@@ -10,7 +10,9 @@ import pytest
 from tests.report.make_run import SIMULATED, SWEEP, Trial, chain, make_run
 from tuner.errors import NotComparable, UserError
 from tuner.ledger.run import Run
-from tuner.report.compare import Comparison, Row, compare
+from tuner.report.compare import Comparison, compare
+from tuner.report.compare_row import Row
+from tuner.report.compare_words import comparison_markdown, comparison_text
 
 BEST = 100.0
 
@@ -111,7 +113,7 @@ def test_other_release_and_machine_are_said_and_not_refused(tmp_path: Path) -> N
     comparison = compare([run_of(tmp_path, "a"), other])
     assert "engine version: A 0.5.17, B 0.5.18" in comparison.differences
     assert any(line.startswith("driver: ") and "B 999.1" in line for line in comparison.differences)
-    top = comparison.render_text().split("concurrency 1")[0]
+    top = comparison_text(comparison).split("concurrency 1")[0]
     assert "engine version: A 0.5.17, B 0.5.18" in top
 
 
@@ -130,7 +132,7 @@ def test_run_without_a_baseline_says_so_in_its_row(tmp_path: Path) -> None:
     assert (found.tok_s, found.ratio) == (None, None)
     assert found.verdict == "not comparable: not measured here"
     assert row(comparison, "C", "no speculation").verdict == "no difference seen"
-    assert " - " in comparison.render_text()
+    assert " - " in comparison_text(comparison)
 
 
 def test_level_that_only_one_run_has_is_left_out(tmp_path: Path) -> None:
@@ -148,7 +150,7 @@ def test_regressions_are_rows_surely_below_the_threshold(tmp_path: Path) -> None
 
 def test_text_and_markdown_show_every_run(tmp_path: Path) -> None:
     comparison = compare([run_of(tmp_path, "a"), run_of(tmp_path, "b", best=110.0)])
-    text, markdown = comparison.render_text(), comparison.render_markdown()
+    text, markdown = comparison_text(comparison), comparison_markdown(comparison)
     for shown in (text, markdown):
         assert "2 steps, 3 tokens" in shown
         assert "ratio to A" in shown
@@ -159,8 +161,8 @@ def test_text_and_markdown_show_every_run(tmp_path: Path) -> None:
 
 def test_simulated_comparison_says_so(tmp_path: Path) -> None:
     runs = [run_of(tmp_path, name, sweep=SIMULATED) for name in "ab"]
-    assert compare(runs).render_text().startswith("simulated runs")
-    assert compare(runs).render_markdown().startswith("# Comparison (simulated)")
+    assert comparison_text(compare(runs)).startswith("simulated runs")
+    assert comparison_markdown(compare(runs)).startswith("# Comparison (simulated)")
 
 
 def test_json_has_the_intervals(tmp_path: Path) -> None:
@@ -201,7 +203,7 @@ def test_a_shared_launch_is_told_from_one_of_its_own(tmp_path: Path) -> None:
     assert told in comparison.differences
     (note,) = comparison.notes
     assert note.startswith("B: ") and "chains of 1, 2 steps, not confirmed" in note
-    for text in (comparison.render_text(), comparison.render_markdown()):
+    for text in (comparison_text(comparison), comparison_markdown(comparison)):
         assert note in text
         assert "of one launch each" not in text
     assert compare([run_of(tmp_path, "c"), run_of(tmp_path, "d")]).notes == ()
@@ -214,7 +216,7 @@ def test_the_confirming_launch_is_the_figure(tmp_path: Path) -> None:
     confirmed = share(make_run(tmp_path / "b", [*trials, again]), 1, 2)
     comparison = compare([run_of(tmp_path, "a"), confirmed])
     found = row(comparison, "B", "best candidate")
-    assert (found.verdict, found.launch_s, found.configuration) == (
+    assert (found.verdict, found.figures.launch_s, found.configuration) == (
         "slower", 77.0, "2 steps, 3 tokens",
     )  # fmt: skip
     assert not any(line.startswith("best candidate's launch") for line in comparison.differences)

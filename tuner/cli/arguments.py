@@ -1,5 +1,6 @@
 """The types of the command line's arguments."""
 
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,6 +17,12 @@ SWEEP_FILE = click.Path(path_type=Path)
 
 RUN = click.Path(path_type=Path)
 """A run folder, results/NAME/RUN-ID."""
+
+OUT_FILE = click.Path(path_type=Path, dir_okay=False)
+"""Where something is written."""
+
+AMBIGUOUS = 0.1
+"""From here on a bare number is no share beyond doubt."""
 
 
 @dataclass(frozen=True)
@@ -60,3 +67,28 @@ class Trials(click.ParamType["TrialCount"]):
                 f"'{text}' is no number of trials, write 20, or +20 with --resume", param, ctx
             )
         return TrialCount(int(digits), more=text.startswith("+"))
+
+
+class Percent(click.ParamType[float]):
+    """Reads a share: `2%`, or `0.02`. A bare number from 0.1 on could be meant as either."""
+
+    name = "2%"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The share, from 0 to below 1; or click's own refusal with exit code 2."""
+        text = str(value).strip()
+        digits = text.removesuffix("%").rstrip()
+        if not re.fullmatch(r"\d+(\.\d*)?|\.\d+", digits, re.ASCII):
+            self.fail(f"'{text}' is no percentage, write 2%", param, ctx)
+        number = float(digits)
+        if text.endswith("%"):
+            if number >= 100:
+                self.fail(f"'{text}' allows any slowdown, write less than 100%", param, ctx)
+            return number / 100
+        if number >= AMBIGUOUS:
+            self.fail(
+                f"'{text}' may be {number:g} % or {100 * number:g} %, write {number:g}%", param, ctx
+            )
+        return number

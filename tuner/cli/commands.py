@@ -8,9 +8,16 @@ from typing import Any
 import click
 
 from tuner import __version__
-from tuner.cli.arguments import RUN, SWEEP_FILE, TrialCount, Trials, unused_trials
+from tuner.cli.arguments import (
+    OUT_FILE,
+    RUN,
+    SWEEP_FILE,
+    Percent,
+    TrialCount,
+    Trials,
+    unused_trials,
+)
 from tuner.cli.draft_tp import draft_tp
-from tuner.errors import UserError
 
 ENGINES = ("sglang", "simulated", "endpoint")
 
@@ -148,27 +155,26 @@ def report(run: Path) -> None:
 
 @specbench.command("compare-report")
 @click.argument("runs", type=RUN, nargs=-1, required=True)
+@click.option("--all", "show_all", is_flag=True, help="All points that the runs share, too.")
+@click.option("--fail-on-regression", "fail_on", type=Percent(),
+              help="Exit with 3 where a server is surely slower by more.")  # fmt: skip
 @click.option("--markdown", is_flag=True, help="Markdown instead of text.")
 @click.option("--json", "as_json", is_flag=True, help="JSON instead of text.")
-def compare_report(runs: tuple[Path, ...], markdown: bool, as_json: bool) -> None:
-    """Hold runs against each other: baselines and best candidates, with ratios to the first.
+@click.option("--out", type=OUT_FILE, metavar="FILE", help="Write it here, not to stdout.")
+@click.option("--html", type=OUT_FILE, metavar="FILE", help="Write a page of its own, besides.")
+def compare_report(runs: tuple[Path, ...], **options: Any) -> int:
+    """Hold runs against each other: no speculation and best candidates, with ratios to the first.
 
-    Exit code 4 when the runs are not comparable: another model, workload or kind of engine, or
-    nothing measured in both.
+    RUNS are run folders, and results of sglang.bench_serving, bench_speculative.py, vllm bench and
+    SpecForge, which become rows without a verdict where they have no requests one by one.
+
+    Exit code 3 for a regression, where --fail-on-regression asks for it; 4 when the runs are not
+    comparable: another model, workload or kind of engine, or nothing measured in both; with
+    --fail-on-regression also when a server could not be judged.
     """
-    if len(runs) < 2:
-        raise UserError("compare-report needs two runs or more, as results/NAME/RUN-ID")
-    from tuner.ledger.run import Run
-    from tuner.report.compare import compare
+    from tuner.cli.compare import CompareOptions, run_compare
 
-    comparison = compare([Run.open(run) for run in runs])
-    if as_json:
-        click.echo(json.dumps(comparison.to_json(), indent=2))
-    elif markdown:
-        click.echo(comparison.render_markdown())
-    else:
-        click.echo(comparison.render_text())
-    comparison.refuse_incomparable()
+    return run_compare(runs, CompareOptions(**options))
 
 
 @specbench.command()

@@ -1,6 +1,8 @@
 """Which runs may be held against each other, and what a reader must know where they differ."""
 
 from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
 
 from tuner.errors import NotComparable
 from tuner.ledger.record import TrialRecord
@@ -17,6 +19,42 @@ def refuse_unlike(runs: Sequence[Findings]) -> None:
             raise NotComparable(f"not comparable with {first.run.path}: {reason}", other.run.path)
 
 
+class Asked(Protocol):
+    """What a run or another benchmark's file says of the question that it answers."""
+
+    @property
+    def path(self) -> Path: ...
+    @property
+    def model(self) -> str | None: ...
+    @property
+    def simulated(self) -> bool: ...
+    @property
+    def levels(self) -> Sequence[int]: ...
+
+
+def refuse_unlike_file(first: Asked, other: Asked) -> None:
+    """Raises NotComparable, with the reason, where one of two is a file and they differ in what a
+    file may say."""
+    reason = None
+    levels = [", ".join(map(str, each.levels)) for each in (first, other)]
+    if first.simulated != other.simulated:
+        words = [_engine(each) for each in (first, other)]
+        reason = f"one is {words[0]}, the other {words[1]}"
+    elif first.model and other.model and _model_name(first.model) != _model_name(other.model):
+        reason = f"the model is {first.model} in the first and {other.model} here"
+    elif not set(first.levels) & set(other.levels):
+        reason = f"no concurrency in common ({levels[0]} in the first and {levels[1]} here)"
+    if reason is not None:
+        raise NotComparable(f"not comparable with {first.path}: {reason}", other.path)
+
+
+def _model_name(given: str) -> str:
+    """The model's own name, whoever keeps it and wherever it lies."""
+    parts = [part for part in given.replace("\\", "/").split("/") if part]
+    cached = [part for part in parts if part.startswith("models--")]
+    return (cached[-1].split("--")[-1] if cached else parts[-1] if parts else given).lower()
+
+
 def _unlike(first: Findings, other: Findings) -> str | None:
     if first.simulated != other.simulated:
         words = [_engine(each) for each in (first, other)]
@@ -31,8 +69,8 @@ def _unlike(first: Findings, other: Findings) -> str | None:
     return None
 
 
-def _engine(findings: Findings) -> str:
-    return "simulated" if findings.simulated else "measured on hardware"
+def _engine(of: Asked | Findings) -> str:
+    return "simulated" if of.simulated else "measured on hardware"
 
 
 def _question(findings: Findings) -> dict[str, object]:
@@ -42,6 +80,7 @@ def _question(findings: Findings) -> dict[str, object]:
     """
     model, load = findings.sweep.model, findings.sweep.workload
     return {
+        "engine.kind": findings.sweep.engine.kind,
         "model.target": model.target,
         "model.tp": model.tp,
         "the prompts' content": findings.run.settings.prompts,
@@ -55,7 +94,7 @@ def differences(runs: Sequence[Findings], names: Sequence[str]) -> list[str]:
     """What differs and may explain a ratio: `driver: A 550.54, B 570.10`."""
     told = [_circumstances(each) for each in runs]
     lines = []
-    for what in told[0]:
+    for what in told[0] if told else ():
         values = [each[what] for each in told]
         if len(set(values)) > 1:
             pairs = (f"{name} {value}" for name, value in zip(names, values, strict=True))
@@ -63,36 +102,63 @@ def differences(runs: Sequence[Findings], names: Sequence[str]) -> list[str]:
     return lines
 
 
-def best_measured(findings: Findings) -> Measured | None:
-    """The best candidate by the launch that was made to confirm it, else by its first one.
+def best_at(findings: Findings, level: int) -> Measured | None:
+    """A run's best candidate at one concurrency, by the launch that confirmed it where one did.
+
+    It is the run's answer, unless another candidate is faster there by more than the noise.
+    """
+    best, found = findings.best, findings.result.by_level.get(level)
+    if best is None:
+        return None
+    if found is not None and found.record.role == "candidate":
+        other = Measured(found.record, None)
+        ahead = findings.ratio(best, other, level)
+        if ahead is not None and ahead.low is not None and ahead.low > 1:
+            best = other
+    return confirmed(findings, best)
+
+
+def confirmed(findings: Findings, measured: Measured) -> Measured:
+    """A candidate by the launch that was made to confirm it, else by its first one.
 
     The first was picked for its figure, and may have been shared with other chain lengths.
     """
-    best = findings.best
-    again = None if best is None else _confirmed(findings, best)
-    return best if again is None else Measured(again, None)
+    again = findings.ledger.confirmation(measured.record)
+    return Measured(again, None) if again is not None and _is_usable(again) else measured
 
 
-def launch_note(findings: Findings, name: str) -> str | None:
-    """What to know of the launch that the best candidate's figures are of; None for nothing."""
-    best = findings.best
-    if best is None:
-        return None
+def launch_notes(findings: Findings, name: str) -> list[str]:
+    """What to know of the launches that the best candidates' figures are of."""
+    if findings.best is None:
+        return []
+    found: dict[int | None, Measured] = {None: findings.best}
+    for at in findings.levels:
+        used = best_at(findings, at)
+        if used is not None and used.point != findings.best.point:
+            found[at] = next(each for each in findings.ranked if each.point == used.point)
+    notes = []
+    for level, best in found.items():
+        where = "" if level is None else f", concurrency {level} ({best.label})"
+        if (note := _launch_note(findings, best)) is not None:
+            notes.append(f"{name}{where}: {note}")
+    return notes
+
+
+def _launch_note(findings: Findings, best: Measured) -> str | None:
     again = findings.ledger.confirmation(best.record)
-    if again is not None and _confirmed(findings, best) is None:
+    if again is not None and not _is_usable(again):
         why = again.failure or again.outcome
-        return f"{name}: {_shared(best)}; a launch of its own failed (trial {again.trial}: {why})"
+        return f"{_shared(best)}; a launch of its own failed (trial {again.trial}: {why})"
     if again is not None:
         return (
-            f"{name}: measured again with a launch of its own (trial {again.trial}), whose figures "
+            f"measured again with a launch of its own (trial {again.trial}), whose figures "
             f"these are; first {_shared(best)} (trial {best.record.trial})"
         )
-    return f"{name}: {_shared(best)}, not confirmed by one of its own" if _is_shared(best) else None
+    return f"{_shared(best)}, not confirmed by one of its own" if _is_shared(best) else None
 
 
-def _confirmed(findings: Findings, best: Measured) -> TrialRecord | None:
-    again = findings.ledger.confirmation(best.record)
-    return again if again is not None and again.outcome == "ok" and again.metrics else None
+def _is_usable(again: TrialRecord) -> bool:
+    return again.outcome == "ok" and bool(again.metrics)
 
 
 def _is_shared(measured: Measured) -> bool:
@@ -107,9 +173,9 @@ def _shared(measured: Measured) -> str:
 
 
 def _launch(findings: Findings) -> str:
-    used = best_measured(findings)
-    if used is None:
+    if findings.best is None:
         return "none"
+    used = confirmed(findings, findings.best)
     return "shared by several chain lengths" if _is_shared(used) else "its own"
 
 
@@ -120,7 +186,6 @@ def _circumstances(findings: Findings) -> dict[str, str]:
     draft = f" with {sweep.model.draft}" if sweep.model.draft else ""
     return {
         "speculation": f"{sweep.model.algorithm}{draft}",
-        "engine": sweep.engine.kind,
         "engine version": ", ".join(findings.versions()) or MISSING,
         "simulated preset": str(sweep.engine.preset),
         "simulated overrides": str(sweep.engine.overrides),

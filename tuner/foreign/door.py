@@ -1,0 +1,106 @@
+"""Which benchmark wrote a file, and what is in it."""
+
+from collections.abc import Iterable
+from pathlib import Path
+
+from tuner.errors import NotComparable, UserError
+from tuner.foreign import bench_serving, bench_speculative, specforge, vllm
+from tuner.foreign.documents import Document, read_documents
+from tuner.foreign.record import ForeignRecord, ForeignRun, pooled
+
+READ = (
+    "sglang.bench_serving's JSONL, bench_speculative.py's JSONL, vllm bench's JSON or SpecForge's "
+    "bench_eagle3.py results"
+)
+SUMMARY = "*/summary.json"
+"""Of a folder that `vllm bench sweep serve` wrote."""
+
+
+def is_foreign(path: Path) -> bool:
+    """Whether this is to be read here: a file, or a vLLM sweep's folder."""
+    if path.is_dir():
+        return not (path / "run.json").exists() and any(path.glob(SUMMARY))
+    return path.is_file()
+
+
+def read_foreign(path: Path) -> list[ForeignRun]:
+    """A run for each workload in a file, in the file's order.
+
+    Raises UserError with FILE:LINE for a file that is broken or of an unknown format, NotComparable
+    with the reason where nothing in it can be held against a run.
+    """
+    files = sorted(path.glob(SUMMARY)) if path.is_dir() else [path]
+    found = [document for file in files for document in read_documents(file)]
+    tool, notes = _tool(found)
+    records, left_out = _records(found, tool)
+    if not records:
+        raise left_out[0]
+    by_workload: dict[str, list[ForeignRecord]] = {}
+    for record in records:
+        by_workload.setdefault(record.workload, []).append(record)
+    told = [*(f"left out: {error}" for error in left_out), *notes]
+    return [
+        ForeignRun(path, tool, workload, *_once(each, told))
+        for workload, each in by_workload.items()
+    ]
+
+
+def _tool(found: Iterable[Document]) -> tuple[str, tuple[str, ...]]:
+    """What all of the file was written by."""
+    names: dict[str, str] = {}
+    notes: tuple[str, ...] = ()
+    for document in found:
+        for module in (bench_serving, bench_speculative, vllm, specforge):
+            if module.recognises(document):
+                names.setdefault(module.TOOL, document.where)
+                notes = module.NOTES
+                break
+        else:
+            raise UserError(_unknown(document), document.where)
+    if len(names) > 1:
+        (one, _), (other, where), *_ = names.items()
+        raise UserError(f"this is of {other}, the lines before are of {one}: split them", where)
+    return next(iter(names)), notes
+
+
+def _unknown(document: Document) -> str:
+    if document.has("trial", "role", "point"):
+        return "this is a run's ledger, give the run's folder, results/NAME/RUN-ID"
+    return f"this is none of the results that compare-report reads, give a run folder, {READ}"
+
+
+def _records(
+    found: Iterable[Document], tool: str
+) -> tuple[list[ForeignRecord], list[NotComparable]]:
+    records: list[ForeignRecord] = []
+    left_out: list[NotComparable] = []
+    for document in found:
+        try:
+            match tool:
+                case bench_serving.TOOL:
+                    records.append(bench_serving.read(document))
+                case bench_speculative.TOOL:
+                    records.append(bench_speculative.read(document))
+                case vllm.TOOL:
+                    records.append(vllm.read(document))
+                case _:
+                    records += specforge.read(document)
+        except NotComparable as error:
+            left_out.append(error)
+    return records, left_out
+
+
+def _once(
+    records: Iterable[ForeignRecord], told: Iterable[str]
+) -> tuple[tuple[ForeignRecord, ...], tuple[str, ...]]:
+    """Repeats pooled, and the notes with a word of that."""
+    groups: dict[tuple[int, str], list[ForeignRecord]] = {}
+    for record in records:
+        groups.setdefault((record.concurrency, record.configuration), []).append(record)
+    notes = list(told)
+    if any(len(each) > 1 for each in groups.values()):
+        notes.append(
+            "of several measurements of one configuration tokens and seconds are added up; "
+            "their percentiles and acceptance cannot be"
+        )
+    return tuple(pooled(each) for each in groups.values()), tuple(notes)
