@@ -145,6 +145,37 @@ class Landscape:
         """False for a point that a table does not have."""
         return not self._table or point in self._table
 
+    @property
+    def has_model(self) -> bool:
+        """False of a table, which knows its points alone."""
+        return not self._table
+
+    @property
+    def tp(self) -> int:
+        return self._machine.tp
+
+    def is_off_nccl(self, point: Point) -> bool:
+        """SGLang's own kernels carry the point's all-reduces."""
+        own_off = bool(dict(point.flags).get("disable-custom-all-reduce"))
+        played = Performance(self._machine, self.tp, disable_custom_all_reduce=own_off)
+        return played.has_custom_all_reduce
+
+    def all_reduce_ms(self, env: Mapping[str, str], tokens: int) -> float | str:
+        """What NCCL takes of one verify pass under these variables, or the failure's label.
+
+        A rule on variables and tokens is about all-reduces, so what it adds to a cycle is theirs.
+        """
+        spec = Speculation(self._algorithm, tokens - 1, 1, tokens, 1)
+        at = Point(None, None, tokens, None, tuple(sorted(env.items())))
+        of_comm = [rule for rule in self._rules if {*rule.when} <= {*env, "num_draft_tokens"}
+                   and {*rule.when} != {"num_draft_tokens"} and rule.fits(at)]  # fmt: skip
+        if (failed := next((r.outcome for r in of_comm if r.outcome), None)) is not None:
+            return failed
+        played = Performance(self._machine, self.tp, spec, env, disable_custom_all_reduce=True)
+        cycle = played.cycle(1)
+        added = (math.prod(rule.cycle for rule in of_comm) - 1) * cycle.total_ms
+        return max(0.05 * cycle.all_reduce_ms, cycle.all_reduce_ms + added)
+
     def measure(self, point: Point | None, seed: int) -> Verdict:
         """What one launch shows: the truth with the luck of this seed and point."""
         truth = self.truth(point)

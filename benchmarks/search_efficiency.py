@@ -5,9 +5,9 @@
     python -m benchmarks.search_efficiency --folder MY_LANDSCAPES
 
 A launch is any server start, the baseline's included, until the incumbent's true value is within
-1 % of the best. Confirmations count in hours only. The cap is 200 launches; a miss counts 200.
-Success is the share of final recommendations within 1 % of the best. Every method begins with the
-baseline and never launches a point twice, except bench_speculative.py, which does.
+1 % of the best. Confirmations and comm minutes count in hours only. The cap is 200 launches; a
+miss counts 200. Success is the share of final recommendations within 1 % of the best. Every method
+begins with the baseline and never launches a point twice, except bench_speculative.py, which does.
 """
 
 import argparse
@@ -21,7 +21,9 @@ from itertools import product
 from pathlib import Path
 from statistics import median
 
+from benchmarks.comm import Stage, comm_stage
 from benchmarks.landscape import FOLDER, Landscape
+from tuner.search.samplers import missing_library
 from tuner.search.study import Study
 from tuner.search.verdict import Verdict
 from tuner.sweep.model import SearchSpec
@@ -31,7 +33,7 @@ CAP = 200
 WITHIN = 1.01
 METHODS = ("specbench", "tpe", "gp", "random", "grid", "bench_speculative")
 SEEDS = 20
-QUICK_SEEDS = {"specbench": 8, "tpe": 3, "gp": 3}
+QUICK_SEEDS = {"specbench": 8, "tpe": 3, "gp": 1}
 """Of the slow methods under --quick; TARGET has more."""
 TARGET, TARGET_SEEDS = "kimi", 10
 SB_STEPS, SB_TOPK, SB_TOKENS = (0, 1, 3, 5, 7), (0, 1, 2, 4, 8), (0, 2, 4, 8, 16, 32)
@@ -55,7 +57,7 @@ class Clock:
 
     def __init__(self, landscape: Landscape, seed: int) -> None:
         self._landscape = landscape
-        self._seed = seed
+        self.seed = seed
         self.launches = 1
         self.baseline = landscape.measure(None, seed)
         self._hours = landscape.truth(None).hours
@@ -71,12 +73,16 @@ class Clock:
 
     def launch(self, point: Point) -> Verdict:
         """What the launch shows."""
-        verdict = self._landscape.measure(point, self._seed)
+        verdict = self._landscape.measure(point, self.seed)
         self.launches += 1
         self._hours += self._landscape.truth(point).hours
         if verdict.value is not None and verdict.value > self._value:
             self._best, self._value = point, verdict.value
         return verdict
+
+    def spend(self, hours: float) -> None:
+        """Time that no launch takes."""
+        self._hours += hours
 
     def take(self, point: Point | None) -> None:
         """After a launch: what the method would recommend now; None: the highest figure."""
@@ -107,7 +113,11 @@ def studied(spec: SearchSpec) -> Callable[[Landscape, Clock], None]:
     """A search by the study of a real run."""
 
     def search(landscape: Landscape, clock: Clock) -> None:
-        study = Study(landscape.space, spec, CAP)
+        start = Stage(landscape.space)
+        if "comm" in spec.active_stages:
+            start = comm_stage(landscape, clock.seed)
+            clock.spend(start.hours)
+        study = Study(start.space, spec, CAP, timed=start.timed)
         study.tell_baseline(clock.baseline.levels)
         while not clock.is_over and (proposal := study.propose()) is not None:
             study.tell(proposal, clock.launch(proposal.point))
@@ -147,7 +157,10 @@ def run(landscape: Landscape, method: str, seed: int) -> Search | None:
     elif method == "tpe":
         studied(SearchSpec(seed=seed, stages=[]))(landscape, clock)
     elif method == "gp":
-        return None  # the sweep file has no sampler gp yet: it needs torch
+        spec = SearchSpec(seed=seed, sampler="gp", stages=[])
+        if missing_library(spec) is not None:
+            return None
+        studied(spec)(landscape, clock)
     elif method == "random":
         points = list(landscape.points)
         random.Random(seed).shuffle(points)

@@ -3,14 +3,16 @@
 Launches nothing; needs neither a GPU nor SGLang.
 """
 
+import os
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from tuner.comm.stage import expected, has_choice, refusal
 from tuner.engine.base import Command, server_config
 from tuner.engine.make import make_engine
 from tuner.errors import UserError
@@ -42,11 +44,14 @@ class Estimate:
     measure_s: float
     """Of one point."""
     basis: str
+    comm_s: float = 0.0
+    """Of the stage comm."""
 
     @property
     def hours(self) -> float:
-        """Launches and measurements together."""
-        return (self.launches * self.launch_s + self.trials * self.measure_s) / 3600
+        """Launches, measurements and the stage comm together."""
+        servers = self.launches * self.launch_s + self.trials * self.measure_s
+        return (servers + self.comm_s) / 3600
 
 
 @dataclass(frozen=True)
@@ -113,7 +118,7 @@ def make_plan(
     loaded = checked.loaded
     sweep, blocks = loaded.sweep, Blocks.of(engine, loaded)
     return Plan(
-        notes=(*checked.notes, *blocks.notes()),
+        notes=(*checked.notes, *blocks.notes(), *_comm_notes(loaded)),
         loaded=loaded,
         baseline=engine.command(server_config(sweep, None)),
         commands=tuple(
@@ -155,6 +160,27 @@ def _estimate(loaded: LoadedSweep, blocks: Blocks, earlier: Sequence[TrialRecord
         measure_s=rounds * workload.output_tokens / speed,
         basis=f"{launch_s:.0f} s a launch, {launch_basis}; "
         f"{speed:.4g} tok/s a stream, {speed_basis}",
+        comm_s=expected(loaded)[1] if _times_comm(loaded) else 0.0,
+    )
+
+
+def _times_comm(loaded: LoadedSweep) -> bool:
+    return has_choice(loaded) and refusal(loaded.sweep, os.environ) is None
+
+
+def _comm_notes(loaded: LoadedSweep) -> Iterator[str]:
+    """What the stage comm will do, where there is something for it to do."""
+    if not has_choice(loaded):
+        return
+    if (why := refusal(loaded.sweep, os.environ)) is not None:
+        yield f"communication will not be timed before candidates are launched: {why}"
+        return
+    settings, seconds = expected(loaded)
+    about = f", about {seconds / 60:.0f} min (ASSUMED)" if seconds else ""
+    yield (
+        f"after the baseline, all-reduces are timed under {settings} communication settings"
+        f"{about}; points whose setting is the same as another's, or loses, are not launched "
+        "(search.stages without comm launches them)"
     )
 
 

@@ -137,7 +137,7 @@ def _table(title: str, results: CommResults, decided: Screened) -> Table:
     table.add_column("verdict", overflow="fold", min_width=24)
     for each in _ranked(results, decided):
         cells = [_cell(each, index) for index in range(len(results.messages))]
-        table.add_row(each.setting.label(), *cells, verdict(each.setting, decided))
+        table.add_row(each.setting.label(), *cells, decided.verdict(each.setting))
     return table
 
 
@@ -145,21 +145,15 @@ def _show_lines(title: str, results: CommResults, decided: Screened) -> None:
     click.echo(f"{title}; {UNIT}; in brackets 95 % intervals over the rounds")
     kept = {each.setting for each in decided.keep}
     for each in _ranked(results, decided):
-        click.echo(f"{each.setting.label()}: {verdict(each.setting, decided)}")
+        click.echo(f"{each.setting.label()}: {decided.verdict(each.setting)}")
         if each.setting in kept:
             for index, message in enumerate(results.messages):
                 click.echo(f"  {message.label()}: {_cell(each, index)}")
 
 
 def _ranked(results: CommResults, decided: Screened) -> list[Measured]:
-    """Kept ones by rank with those that they stand for, then the dropped ones."""
-    order: list[Setting] = []
-    for kept in decided.keep:
-        order.append(kept.setting)
-        order += [each.setting for each in decided.collapse if each.into == kept.setting]
-    order += [each.setting for each in decided.drop]
     found = {each.setting: each for each in results.measured}
-    return [found[setting] for setting in order]
+    return [found[setting] for setting in decided.ranked()]
 
 
 def _cell(each: Measured, index: int) -> str:
@@ -169,14 +163,3 @@ def _cell(each: Measured, index: int) -> str:
     if us.low is None or us.high is None or us.low == us.high:
         return f"{us.value:.1f}"
     return f"{us.value:.1f} ({us.low:.1f} to {us.high:.1f})"
-
-
-def verdict(setting: Setting, decided: Screened) -> str:
-    """What is done with a setting, in words."""
-    for rank, kept in enumerate(decided.keep, start=1):
-        if kept.setting == setting:
-            return f"{rank}. {kept.reason}"
-    for collapsed in decided.collapse:
-        if collapsed.setting == setting:
-            return f"the same: {collapsed.reason}"
-    return next(f"dropped: {each.reason}" for each in decided.drop if each.setting == setting)

@@ -71,6 +71,13 @@ class Watch:
         name += " with a launch of its own" if record.role == "confirm" else ""
         self.console.print(f"trial {record.trial}{count}, {name}: {outcome(record)}")
 
+    def step(self, message: str) -> None:
+        """The live line; a line of its own without a terminal."""
+        if self.status is not None:
+            self.status.update(message)
+        else:
+            self.console.print(message)
+
     def note(self, message: str) -> None:
         """A sentence of its own."""
         self.console.print(f"note: {message}")

@@ -12,7 +12,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from tuner.comm.group import PAUSE_S, Group, Order, Trouble
+from tuner.comm.group import BUDGET_S, PAUSE_S, Group, Order, Trouble
 from tuner.comm.messages import Message
 from tuner.comm.results import CommResults, Measured
 from tuner.comm.settings import Setting
@@ -20,6 +20,8 @@ from tuner.errors import EngineFailure
 
 ROUNDS = 4
 AT_ONCE = 4
+START_S = 10.0
+"""ASSUMED, of a wave of groups until all are up; two ranks on H200 took 5 s."""
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,12 @@ class Job:
     at_once: int = AT_ONCE
     """Groups that are up at a time; each holds a CUDA context on every GPU."""
     notes: tuple[str, ...] = ()
+
+
+def expected_s(settings: int, sizes: int) -> float:
+    """Seconds that a benchmark of so many settings and message sizes takes, about."""
+    starting = -(-settings // AT_ONCE) * START_S
+    return ROUNDS * (starting + settings * sizes * BUDGET_S)
 
 
 @dataclass

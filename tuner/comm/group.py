@@ -23,6 +23,7 @@ _STARTING = "in starting torch"
 _REDUCING = "in its first all-reduce"
 _MEASURING = "in measuring"
 LEAVE_LIMIT_S = 3.0
+BUDGET_S = 0.2
 PAUSE_S = 0.02
 
 
@@ -43,7 +44,7 @@ class Order:
     gpu_step: int = 1
     batch: int = 20
     """All-reduces of one graph, and between two readings of the clock."""
-    budget_s: float = 0.2
+    budget_s: float = BUDGET_S
     """Seconds to spend on one message size, as far as the smallest number of batches allows."""
     env: Mapping[str, str] = field(default_factory=dict)
     """Variables that every group has; a setting's win."""

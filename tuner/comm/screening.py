@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner.comm.results import CommResults, Measured
@@ -56,6 +56,29 @@ class Screened:
         """The setting that is launched in place of this one; None where none is."""
         into = {each.setting: each.into for each in self.collapse}.get(setting, setting)
         return into if into in {each.setting for each in self.keep} else None
+
+    @property
+    def failed(self) -> dict[Setting, Failure]:
+        """Settings that did not run."""
+        return {each.setting: each.failure for each in self.drop if each.failure is not None}
+
+    def verdict(self, setting: Setting) -> str:
+        """What is done with a setting, in words."""
+        for rank, kept in enumerate(self.keep, start=1):
+            if kept.setting == setting:
+                return f"{rank}. {kept.reason}"
+        for collapsed in self.collapse:
+            if collapsed.setting == setting:
+                return f"the same: {collapsed.reason}"
+        return next(f"dropped: {each.reason}" for each in self.drop if each.setting == setting)
+
+    def ranked(self) -> tuple[Setting, ...]:
+        """Kept ones by rank with those that they stand for, then the dropped ones."""
+        order: list[Setting] = []
+        for kept in self.keep:
+            order.append(kept.setting)
+            order += [each.setting for each in self.collapse if each.into == kept.setting]
+        return (*order, *(each.setting for each in self.drop))
 
     def to_json(self) -> dict[str, Any]:
         """The shape of `--json`."""
@@ -123,6 +146,23 @@ def screened(results: CommResults, threshold: float = THRESHOLD) -> Screened:
         keep=tuple(_kept(each, left, chosen) for each in left),
         collapse=tuple(each for each in collapse if each.into not in dropped),
         drop=tuple(lost),
+    )
+
+
+def screened_apart(results: CommResults) -> Screened:
+    """The same, settings being held only against those that differ in NCCL's variables alone.
+
+    Another `CUDA_` variable may do more to a server than to an all-reduce.
+    """
+    groups: dict[tuple[tuple[str, str], ...], list[Measured]] = {}
+    for each in results.measured:
+        groups.setdefault(each.setting.beside_nccl, []).append(each)
+    parts = [screened(replace(results, measured=tuple(group))) for group in groups.values()]
+    kept = sorted((each for part in parts for each in part.keep), key=lambda each: each.cost)
+    return Screened(
+        keep=tuple(kept),
+        collapse=tuple(each for part in parts for each in part.collapse),
+        drop=tuple(each for part in parts for each in part.drop),
     )
 
 

@@ -1,15 +1,16 @@
 """Which communication settings a space has: what NCCL reads from a server's environment."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from tuner.sweep.model import UNSET, Sweep
 from tuner.sweep.point import Point
 
 _PREFIXES = ("NCCL_", "TORCH_NCCL_", "GLOO_", "CUDA_")
+_NCCL = ("NCCL_", "TORCH_NCCL_")
 _CUSTOM_OFF = "disable-custom-all-reduce"
-_BACK_END_FLAGS = (
+BACK_END_FLAGS = (
     _CUSTOM_OFF,
     "enable-flashinfer-allreduce-fusion",
     "enable-mscclpp",
@@ -23,6 +24,16 @@ _BACK_END_FLAGS = (
 def is_communication(variable: str) -> bool:
     """True for a variable that changes an all-reduce outside of SGLang too."""
     return variable.startswith(_PREFIXES)
+
+
+def is_nccl(variable: str) -> bool:
+    """True for a variable that does nothing where NCCL carries nothing."""
+    return variable.startswith(_NCCL)
+
+
+def without_nccl(point: Point) -> Point:
+    """The point with NCCL left alone: equal for points that differ in NCCL settings only."""
+    return replace(point, env=tuple(pair for pair in point.env if not is_nccl(pair[0])))
 
 
 @dataclass(frozen=True)
@@ -45,6 +56,11 @@ class Setting:
         """The shape that files keep."""
         return {"env": dict(self.env)}
 
+    @property
+    def beside_nccl(self) -> tuple[tuple[str, str], ...]:
+        """Its variables that are not NCCL's."""
+        return tuple(pair for pair in self.env if not is_nccl(pair[0]))
+
     def label(self) -> str:
         """`NCCL_ALGO=Ring, NCCL_PROTO=LL`, or `unset`."""
         return ", ".join(f"{name}={value}" for name, value in self.env) or UNSET
@@ -59,7 +75,7 @@ def settings_of(points: Iterable[Point]) -> tuple[Setting, ...]:
 def not_measured(sweep: Sweep) -> list[str]:
     """Sentences on what a benchmark of NCCL says nothing about."""
     said = []
-    if flags := [f"--{name}" for name in sweep.space.flags if name in _BACK_END_FLAGS]:
+    if flags := [f"--{name}" for name in sweep.space.flags if name in BACK_END_FLAGS]:
         said.append(
             f"{' and '.join(flags)} of the space: SGLang's own all-reduces are not NCCL and are "
             "not measured here, only servers can tell"

@@ -2,13 +2,10 @@
 
 from collections import Counter
 
-from tuner.engine.sglang.all_reduce import THROUGH_NCCL, all_reduce_backend
+from tuner.engine.sglang.all_reduce import THROUGH_NCCL, logged_backend
 from tuner.ledger.record import TrialRecord
 from tuner.report.findings import Findings
 from tuner.report.text import count
-
-_READ_BYTES = 2 * 2**20
-"""Of a log's beginning, where SGLang says what it set up."""
 
 
 def nccl_doubt(findings: Findings) -> str | None:
@@ -42,10 +39,4 @@ def _sets(record: TrialRecord, names: set[str]) -> bool:
 
 
 def _backend(findings: Findings, record: TrialRecord) -> str | None:
-    path = findings.run.log_file(record.launch_id)
-    try:
-        with path.open("rb") as file:
-            text = file.read(_READ_BYTES).decode("utf-8", errors="replace")
-    except OSError:
-        return None
-    return all_reduce_backend(text)
+    return logged_backend(findings.run.log_file(record.launch_id))

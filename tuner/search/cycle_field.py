@@ -38,6 +38,9 @@ PLACED, PLACED_STEP = 0.04, 0.02
 PAIR, WHOLE = 0.03, 0.01
 MOST_TOKENS = 16.0
 """Beyond this a setting's share per token is taken to have ended."""
+TIMED, TIMED_SHARE = 0.2, 0.7
+"""Where all-reduces were timed: how wide a setting of NCCL is beside one that was not, and how far
+what it is expected to add may be off, as a share of that."""
 SCALES = ((1.0, 0.0), (0.4, -1.0), (0.12, -1.0))
 """How much settings matter beside what is assumed, and the logarithm of the chance of that."""
 CLIFF, MAX_CLIFFS = 1.0, 3
@@ -140,6 +143,9 @@ class _Frame:
         found: Floats = (self.coded.settings != self.coded.settings[self.start]).astype(float)
         return found
 
+    def _width(self, place: int) -> float:
+        return TIMED if self.coded.known[place] else 1.0
+
     def kernel(self, one: Indices, other: Indices) -> Floats:
         """Covariance of the rows `one` with the rows `other`."""
         coded, each = self.coded, self.slope[1] / math.sqrt(2)
@@ -148,9 +154,9 @@ class _Frame:
             found += spread**2 * np.outer(line[one], line[other])
         apart = np.abs(coded.tokens[one][:, None] - coded.tokens[other][None, :])
         found += SMOOTH**2 * np.exp(-apart / SMOOTH_TOKENS)
-        few, wide = np.minimum(coded.tokens, MOST_TOKENS), (coded.topk > 1).astype(float)
+        few, trees = np.minimum(coded.tokens, MOST_TOKENS), (coded.topk > 1).astype(float)
         setting = ONCE**2 + TOKEN**2 * np.outer(few[one], few[other])
-        setting += BY_TREE**2 * np.outer(wide[one], wide[other])
+        in_trees = BY_TREE**2 * np.outer(trees[one], trees[other])
         placement = PLACED**2 + PLACED_STEP**2 * np.outer(coded.steps[one], coded.steps[other])
         alike = []
         for place, name in enumerate(coded.names):
@@ -159,7 +165,10 @@ class _Frame:
                 :, None
             ]
             alike.append(same)
-            found += same * (placement if name == PLACEMENT else self.scale**2 * setting)
+            own = self.scale**2 * (self._width(place) ** 2 * setting + in_trees)
+            found += same * (placement if name == PLACEMENT else own)
+        timed = coded.timed - coded.timed[self.start]
+        found += TIMED_SHARE**2 * np.outer(timed[one], timed[other])
         for first, second in combinations(alike, 2):
             found += (self.scale * PAIR) ** 2 * first * second
         settings = coded.settings
@@ -175,11 +184,12 @@ class _Frame:
         for line, spread in zip(self.lines, (each, each, TREE), strict=True):
             found = found + (spread * line) ** 2
         few, wide = np.minimum(coded.tokens, MOST_TOKENS), coded.topk > 1
-        setting = self.scale**2 * (ONCE**2 + (TOKEN * few) ** 2 + BY_TREE**2 * wide)
+        setting, in_trees = ONCE**2 + (TOKEN * few) ** 2, BY_TREE**2 * wide
         placement = PLACED**2 + (PLACED_STEP * coded.steps) ** 2
         for place, name in enumerate(coded.names):
-            own = placement if name == PLACEMENT else setting
-            found = found + own * self.changed[:, place]
+            own = self.scale**2 * (self._width(place) ** 2 * setting + in_trees)
+            found = found + (placement if name == PLACEMENT else own) * self.changed[:, place]
+        found += (TIMED_SHARE * (coded.timed - coded.timed[self.start])) ** 2
         many = self.changed.sum(axis=1)
         found += self.scale**2 * (PAIR**2 * many * (many - 1) / 2 + WHOLE**2)
         return found

@@ -55,13 +55,22 @@ CANNOT_RUN = "has all that points which did not run have in common"
 class StagedSearch:
     """Decides over the points of one space."""
 
-    def __init__(self, points: Sequence[Point], spec: ObjectiveSpec, seed: int) -> None:
-        """`seed` breaks ties: which of two settings that nothing is known of comes first."""
+    def __init__(
+        self,
+        points: Sequence[Point],
+        spec: ObjectiveSpec,
+        seed: int,
+        timed: Mapping[Point, float] | None = None,
+    ) -> None:
+        """`seed` breaks ties: which of two settings that nothing is known of comes first.
+
+        `timed`: what the all-reduces of points were found to add to a cycle, as a share of it.
+        """
         draw = random.Random(seed)
         if len(points) > MAX_POINTS:
             points = draw.sample(list(points), MAX_POINTS)
         fits = bool(points) and all(p.num_steps and p.eagle_topk for p in points)
-        self._coded = Coded.of(points) if fits else None
+        self._coded = Coded.of(points, timed) if fits else None
         self._spec = spec
         self._luck: Floats = np.array(draw.sample(range(len(points)), len(points)), dtype=float)
         self._made: dict[Point, Decision] = {}
@@ -125,7 +134,8 @@ class StagedSearch:
         rows = shorter if len(shorter) else rows
         if not len(rows) or len(known.told) >= ANCHOR_TRIES:
             return Decision("sampler", "no chain shows what it accepts, position by position")
-        row = rows[np.lexsort((self._luck[rows], -coded.steps[rows], coded.plainness[rows]))[0]]
+        keys = (self._luck, coded.expected, -coded.steps, coded.plainness)
+        row = rows[np.lexsort([key[rows] for key in keys])[0]]
         what = "the longest chain" if not failed else "a shorter chain after what failed"
         why = f"{what}, settings as plain as can be: what it accepts position by position"
         return Decision("anchors", f"{why} tells of every shorter chain", coded.points[row])

@@ -60,6 +60,8 @@ class Space:
     tp: int
     excluded: Mapping[Point, str] = field(default_factory=dict)
     """Points that the engine at hand cannot run, with the reason."""
+    same: Mapping[Point, Point] = field(default_factory=dict)
+    """Points that another one stands for, which is launched in their place."""
 
     @classmethod
     def from_sweep(cls, sweep: Sweep, document: Document) -> "Space":
@@ -85,6 +87,15 @@ class Space:
             points=tuple(point for point in self.points if point not in excluded),
             dropped=Counter(self.dropped) + Counter(excluded.values()),
             excluded={**self.excluded, **excluded},
+        )
+
+    def merged(self, same: Mapping[Point, Point], reasons: Mapping[Point, str]) -> "Space":
+        """The same space with other points, of it, in the place of some, each for its reason."""
+        return replace(
+            self,
+            points=tuple(point for point in self.points if point not in same),
+            collapsed=Counter(self.collapsed) + Counter(reasons[point] for point in same),
+            same={**self.same, **same},
         )
 
     def _enumerated(self, document: Document) -> "Space":
@@ -162,6 +173,7 @@ class Space:
             env=_set_values(values, "env.", UNSET),
             flags=_set_values(values, "flags.", False),
         )
+        point = self.same.get(point, point)
         return self.excluded.get(point, point)
 
     def _illegal_tree(self, steps: int, topk: int, tokens: int | None) -> str | None:

@@ -5,6 +5,7 @@ Sources are wheel files of 0.5.17 and 0.5.23 below sglang/srt/.
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Literal
 
 from tuner.sweep.model import ServerFlag
@@ -13,6 +14,8 @@ BackEnd = Literal[
     "custom all-reduce", "FlashInfer PCIe-IPC all-reduce", "NCCL", "NCCL with symmetric memory"
 ]
 THROUGH_NCCL: tuple[BackEnd, ...] = ("NCCL", "NCCL with symmetric memory")
+_READ_BYTES = 2 * 2**20
+"""Of a log's beginning, where SGLang says what it set up."""
 
 _RANKS = re.compile(r"\btp_size=(\d+)")
 _DISABLED = re.compile(r"\bdisable_custom_all_reduce=True")
@@ -55,6 +58,16 @@ def all_reduce_backend(log: str) -> BackEnd | None:
     if _DISABLED.search(arguments) or _REFUSED.search(log):
         return "NCCL"
     return None
+
+
+def logged_backend(log: Path) -> BackEnd | None:
+    """The same of a log file; None too where it cannot be read."""
+    try:
+        with log.open("rb") as file:
+            text = file.read(_READ_BYTES).decode("utf-8", errors="replace")
+    except OSError:
+        return None
+    return all_reduce_backend(text)
 
 
 def nccl_defaults(

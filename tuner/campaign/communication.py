@@ -1,0 +1,83 @@
+"""The stage `comm` within a run: timed once, kept in comm.json, followed also after a resume."""
+
+import json
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from tuner.campaign.candidates import Budget, Progress
+from tuner.comm.narrowing import Narrowing
+from tuner.comm.stage import Screening, expected, has_choice, read_screening, screen
+from tuner.engine.sglang.all_reduce import logged_backend
+from tuner.errors import UserError
+from tuner.ledger.run import Run
+from tuner.sweep.door import LoadedSweep
+from tuner.sweep.point import Point
+
+
+@dataclass(frozen=True)
+class Narrowed:
+    """What is left to the search, and what is not launched."""
+
+    loaded: LoadedSweep
+    narrowing: Narrowing = field(default_factory=Narrowing)
+    timed: Mapping[Point, float] = field(default_factory=dict)
+    """What all-reduces of points were found to add to a cycle, as a share of it."""
+
+
+def narrowed_by_comm(loaded: LoadedSweep, run: Run, budget: Budget, progress: Progress) -> Narrowed:
+    """The sweep without the points that the stage rules out; after the baseline.
+
+    Measures where the run has no comm.json yet. A benchmark that fails takes nothing away and
+    stops nothing. Raises UserError for a comm.json that is broken or cannot be written.
+    """
+    if not has_choice(loaded):
+        return Narrowed(loaded)
+    screening = read_screening(run.comm_file)
+    if screening is None:
+        if run.ledger().candidates:
+            progress.note("communication is not screened: the run began to launch without that")
+            return Narrowed(loaded)
+        if budget.is_spent():
+            return Narrowed(loaded)
+        screening = _measured(loaded, run, progress)
+        _write(run.comm_file, screening)
+    found = screening.narrowing(loaded.sweep, loaded.space)
+    progress.note(_words(loaded, screening, found))
+    left = found.of(loaded.space)
+    return Narrowed(replace(loaded, space=left), found, screening.timed(loaded.sweep, left))
+
+
+def _measured(loaded: LoadedSweep, run: Run, progress: Progress) -> Screening:
+    baseline = run.ledger().baseline
+    back_end = None if baseline is None else logged_backend(run.log_file(baseline.launch_id))
+    settings, seconds = expected(loaded)
+    about = f", about {seconds / 60:.0f} min" if seconds >= 60 else ""
+    progress.step(f"communication: timing all-reduces under {settings} settings{about}")
+    return screen(
+        loaded, back_end, os.environ, lambda line: progress.step(f"communication: {line}")
+    )
+
+
+def _write(path: Path, screening: Screening) -> None:
+    """The whole file or nothing."""
+    partial = path.with_suffix(".partial")
+    try:
+        text = json.dumps(screening.to_json(), indent=2, ensure_ascii=False)
+        partial.write_text(text + "\n", encoding="utf-8")
+        partial.replace(path)
+    except OSError as error:
+        message = f"{error.strerror}, free some space and resume the run"
+        raise UserError(message, path) from error
+
+
+def _words(loaded: LoadedSweep, screening: Screening, found: Narrowing) -> str:
+    """What came of it, in one sentence."""
+    points = len(loaded.space.points)
+    gone = f"{len(found.reasons):,} of {points:,} points are not launched" if found.reasons else (
+        "all points stay")  # fmt: skip
+    if screening.screened is None:
+        return f"communication was not timed ({screening.not_measured}); {gone}"
+    kept = ", then ".join(each.setting.label() for each in screening.screened.keep)
+    return f"communication settings worth a server: {kept}; {gone}"

@@ -1,0 +1,61 @@
+"""What the stage comm found of each communication setting, and what became of it."""
+
+from tuner.comm.results import CommResults, Measured
+from tuner.comm.stage import Screening, read_screening
+from tuner.report.findings import Findings
+from tuner.report.text import MISSING, code, count, duration, escaped, markdown_table
+
+MAX_ROWS = 40
+
+
+def communication_words(findings: Findings) -> list[str]:
+    """Paragraphs for "How it was searched"; [] where the run has no such stage."""
+    screening = read_screening(findings.run.comm_file)
+    if screening is None:
+        return []
+    carried = screening.back_end or "not said by its log"
+    begin = f"What carried the baseline's all-reduces: {escaped(carried)}."
+    if screening.results is None:
+        return [f"{begin} Communication settings were not timed: "
+                f"{escaped(screening.not_measured or MISSING)}."]  # fmt: skip
+    return [
+        f"{begin} {_how(screening.results, screening.seconds)}",
+        _table(screening, screening.results),
+        *(f"Note: {escaped(note)}." for note in screening.results.notes),
+    ]
+
+
+def _how(results: CommResults, seconds: float | None) -> str:
+    took = f", in {duration(seconds)}" if seconds and not results.simulated else ""
+    return (
+        f"Then all-reduces were timed under {count(len(results.measured), 'setting')} over "
+        f"{results.tp} ranks ({escaped(results.backend)}, {escaped(results.device)}){took}:"
+    )
+
+
+def _table(screening: Screening, results: CommResults) -> str:
+    assert screening.screened is not None
+    rows = {each.setting: each for each in results.measured}
+    ranked = screening.screened.ranked()
+    smallest, largest = results.messages[0], results.messages[-1]
+    header = ["setting", *(f"\u00b5s, {each.label()}" for each in (smallest, largest)), "verdict"]
+    table = markdown_table(
+        header,
+        [
+            [
+                code(setting.label()),
+                _latency(rows[setting], 0),
+                _latency(rows[setting], len(results.messages) - 1),
+                escaped(screening.screened.verdict(setting)),
+            ]
+            for setting in ranked[:MAX_ROWS]
+        ],
+        4,
+    )
+    if (more := len(ranked) - MAX_ROWS) > 0:
+        table += f"\n\n{count(more, 'setting')} more; `comm.json` has all."
+    return table
+
+
+def _latency(row: Measured, place: int) -> str:
+    return MISSING if row.failure is not None else f"{row.latency(place).value:.1f}"
