@@ -23,6 +23,7 @@ FLOORS = (
     "plan",
     "choice",
     "result",
+    "foreign",
     "campaign",
     "doctor",
     "report",
@@ -34,6 +35,7 @@ OWNERS = {
     "aiohttp": {"measure", "engine"},  # the load client; the simulated engine's server
     "click": {"cli"},
     "jinja2": {"report"},
+    "markdown_it": {"report"},
     "matplotlib": {"report"},
     "numpy": {"measure", "engine", "search", "report"},  # arrays; search: the cycle model
     "optuna": {"search"},

@@ -91,7 +91,8 @@ def test_the_searchs_choice_goes_before_one_launchs_luck() -> None:
     [
         ("sampler: grid, stages: [anchors]", "grid measures every point"),
         ("stages: [model]", "model needs anchors"),
-        ("stages: [comm]", "stages"),
+        ("sampler: grid, stages: [comm]", "grid measures every point"),
+        ("stages: [warp]", "stages"),
     ],
 )
 def test_stages_that_cannot_be_are_refused(tmp_path: Path, search: str, message: str) -> None:

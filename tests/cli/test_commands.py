@@ -55,6 +55,7 @@ def test_a_sweep_prints_only_json_on_stdout_and_leaves_a_whole_run(tmp_path: Pat
         "trials.jsonl",
         "study.db",
         "report.md",
+        "report.html",
         "best.yaml",
         "adaptive.json",
     ):

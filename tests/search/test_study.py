@@ -1,12 +1,15 @@
 """The search proposes what can be launched, once, and the same again after a resume."""
 
+from importlib.util import find_spec
 from pathlib import Path
 
 import optuna
 import pytest
 
+from tuner.search.samplers import missing_library, population_size
 from tuner.search.stored import StorageUnusable, StoredStudy, open_own_study, sqlite_url
 from tuner.search.study import FEASIBLE, Study, Verdict, combination, startup_trials
+from tuner.search.verdict import Figures
 from tuner.sweep.door import LoadedSweep, load_sweep
 from tuner.sweep.point import Point
 
@@ -23,6 +26,10 @@ space:
   flags: {disable-custom-all-reduce: [false, true]}
 search: {sampler: SAMPLER, trials: 24, seed: 3}
 """
+
+GP = pytest.param(
+    "gp", marks=pytest.mark.skipif(find_spec("torch") is None, reason="the extra gp is not there")
+)
 
 SMALL = SWEEP.replace("high: 6", "high: 3").replace("[4, 8, 20]", "[4, 8]")
 
@@ -70,14 +77,14 @@ def test_grid_measures_every_point_once_in_the_order_of_the_plan(load):
     assert points == list(loaded.space.points)
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "random"])
+@pytest.mark.parametrize("sampler", ["tpe", "random", "nsga2", GP])
 def test_the_whole_space_is_reached_and_no_point_is_launched_twice(load, sampler):
     loaded = load(sampler, SMALL)
     points = [point for point, _ in run(make(loaded), 10_000)]
     assert len(points) == len(set(points)) == len(loaded.space.points)
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "random"])
+@pytest.mark.parametrize("sampler", ["tpe", "random", "nsga2", GP])
 def test_a_resumed_search_goes_on_like_an_undisturbed_one(load, sampler):
     loaded = load(sampler)
     undisturbed = run(make(loaded), 20)
@@ -106,6 +113,55 @@ def test_tpe_spends_its_trials_where_it_is_fast(load):
     values = sorted(measured(p).value or 0 for p in loaded.space.points)
     found = max(verdict.value or 0 for _, verdict in run(make(loaded), 24))
     assert found >= values[-3]
+
+
+@pytest.mark.parametrize("sampler", [GP])
+def test_gp_launches_nothing_but_what_promises_most(load, sampler, tmp_path: Path):
+    """Out of the box it proposes illegal and measured combinations again and again."""
+    loaded, url = load(sampler), sqlite_url(tmp_path / "study.db")
+    values = sorted(measured(p).value or 0 for p in loaded.space.points)
+    done = run(make(loaded, StoredStudy(url, "run-1", "me")), 24)
+    assert max(verdict.value or 0 for _, verdict in done) >= values[-3]
+    trials = optuna.load_study(study_name="run-1", storage=url).trials
+    labels = [trial.user_attrs.get("point") for trial in trials]
+    modelled = labels[labels.index(done[startup_trials(24)][0].label()) :]
+    assert modelled == [point.label() for point, _ in done[startup_trials(24) :]]
+
+
+def both(point: Point) -> Verdict:
+    """Long chains for one stream, short ones for eight."""
+    first, second = 1 + 0.1 * point.num_steps, 1.7 - 0.1 * point.num_steps
+    levels = {1: Figures(1.0, speedup=first), 8: Figures(1.0, speedup=second)}
+    return Verdict("ok", (first * second) ** 0.5, levels=levels)
+
+
+def test_nsga2_has_an_objective_for_each_concurrency(load, tmp_path: Path):
+    """One number would hide the configuration that is best at one of them."""
+    loaded, url = load("nsga2"), sqlite_url(tmp_path / "study.db")
+    stored = StoredStudy(url, "run-1", "me", objectives=2)
+    study = Study(loaded.space, loaded.sweep.search, 24, stored, levels=(1, 8))
+    history = []
+    for _ in range(24):
+        proposal = study.propose()
+        assert proposal is not None
+        study.tell(proposal, both(proposal.point))
+        history.append((proposal.point, both(proposal.point)))
+    assert len({point for point, _ in history}) == 24
+    trials = optuna.load_study(study_name="run-1", storage=url).trials
+    shown = {t.user_attrs["point"]: t.values for t in trials if t.values}
+    assert shown == {
+        point.label(): [v.levels[1].speedup, v.levels[8].speedup] for point, v in history
+    }
+    again = Study(loaded.space, loaded.sweep.search, 24, levels=(1, 8))
+    assert again.replay(history) == 0
+    assert again.propose().point == study.propose().point
+
+
+def test_gp_without_torch_says_what_to_install(load, monkeypatch):
+    monkeypatch.setattr("tuner.search.samplers.find_spec", lambda name: None)
+    told = missing_library(load("gp").sweep.search)
+    assert told is not None and "pip install 'sglang-specbench[gp]'" in told
+    assert missing_library(load("tpe").sweep.search) is None
 
 
 def test_the_dashboard_shows_each_trial_as_what_it_was(load, tmp_path: Path):
@@ -211,9 +267,10 @@ def test_every_point_can_be_put_back_into_values(load):
 
 def test_a_short_run_is_not_all_random():
     assert [startup_trials(n) for n in (1, 8, 24, 40, 400)] == [4, 4, 6, 10, 10]
+    assert [population_size(n) for n in (1, 8, 24, 40, 400)] == [4, 4, 6, 10, 50]
 
 
-@pytest.mark.parametrize("sampler", ["grid", "tpe", "random"])
+@pytest.mark.parametrize("sampler", ["grid", "tpe", "random", "nsga2", GP])
 def test_points_that_were_measured_along_are_known_and_replayed(load, sampler):
     """They came with another point's launch; a resumed run must go on where this one stopped."""
     loaded = load(sampler)

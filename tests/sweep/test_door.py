@@ -30,7 +30,7 @@ WRONG_LINES = [
     ("search: {trials: 0}", ["s.yaml:4: search.trials: 0", "1 or more"]),
     ("search: {trials: many}", ["search.trials: 'many'", "a whole number"]),
     ("search: {trials: 2.0}", ["search.trials: 2.0", "a whole number"]),
-    ("search: {sampler: tpee}", ["search.sampler: 'tpee'", "tpe, random or grid"]),
+    ("search: {sampler: tpee}", ["search.sampler: 'tpee'", "tpe, gp, nsga2, random or grid"]),
     ("search: {time_budget: 12 hours}", ["search.time_budget", "90s, 30m or 12h"]),
     ("search: {objective: {over: 8}}", ["search.objective.over", "concurrency 8 is not measured"]),
     ("name: again", ["s.yaml:4: name: this key is there twice (first at line 1)"]),

@@ -11,7 +11,14 @@ from tuner.campaign.candidates import (
     search_candidates,
     standing_of,
 )
-from tuner.campaign.studied import storage_refused, study_of, tell_baseline
+from tuner.campaign.communication import narrowed_by_comm
+from tuner.campaign.studied import (
+    Beside,
+    refuse_missing_library,
+    storage_refused,
+    stored_study,
+    study_of,
+)
 from tuner.engine import gpu
 from tuner.engine.base import Engine
 from tuner.engine.sglang.launches import Launches
@@ -29,16 +36,17 @@ from tuner.result import Result, summarise_run
 from tuner.search.stored import StorageUnusable, open_storage
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.workload import content_hash
-from tuner.trial.attempt import Windows
 from tuner.trial.bench import Asked, Bench
 from tuner.trial.block import Blocks
+from tuner.trial.taken import Windows
 
 
 def begin_run(root: Path, loaded: LoadedSweep, engine: str | None) -> Run:
     """A new run folder in `root`. `engine` is what `--engine` said, None without it.
 
-    Raises UserError, without a folder, where `search.storage` cannot be used.
+    Raises UserError, without a folder, where `search.storage` or `search.sampler` cannot be used.
     """
+    refuse_missing_library(loaded)
     builtin = loaded.sweep.workload.prompts.startswith("builtin:")
     beside = None if builtin else _written_path(loaded.path.resolve().parent)
     if (url := loaded.sweep.search.storage) is not None:
@@ -71,6 +79,7 @@ def reopen_run(path: Path, loaded: LoadedSweep, engine: str | None) -> Run:
 
     `Run.extend_to` wants more candidates of it.
     """
+    refuse_missing_library(loaded)
     run = Run.open(path)
     if run.sweep_text() != loaded.text:
         message = f"the sweep file has changed since this run began, use {run.sweep_file} or begin"
@@ -112,7 +121,9 @@ def run_sweep(loaded: LoadedSweep, run: Run, engine: Engine, progress: Progress)
 
 
 def measure_all(loaded: LoadedSweep, run: Run, engine: Engine, progress: Progress) -> Result:
-    """Measure the baseline, then candidates; what the ledger has already is not repeated.
+    """Measure the baseline, then candidates; what the run's files have already is not repeated.
+
+    In between, communication settings are timed that points differ in (`narrowed_by_comm`).
 
     With `server.step_switch` a launch measures a whole block of candidates, and the winner once
     more alone. Only inside `run.locked`. Ends when the wanted number of candidates is recorded, the
@@ -129,14 +140,18 @@ def measure_all(loaded: LoadedSweep, run: Run, engine: Engine, progress: Progres
     if loaded.sweep.engine.kind == "endpoint":
         _measure_endpoint(bench, progress)
     else:
-        wanted = _wanted(loaded, run)
         # Before the first launch: a storage that does not work is a mistake in the sweep file.
-        study, blocks = study_of(loaded, run, progress.note), Blocks.of(engine, loaded)
-        for note in blocks.notes():
+        stored = stored_study(loaded, run, progress.note)
+        for note in Blocks.of(engine, loaded).notes():
             progress.note(note)
-        baseline = _baseline(bench, wanted, progress)
-        tell_baseline(study, run)
-        search_candidates(Search(study, blocks, bench, baseline, wanted, budget, progress))
+        baseline = _baseline(bench, _wanted(loaded, run), progress)
+        left = narrowed_by_comm(loaded, run, budget, progress)
+        study = study_of(left.loaded, run, progress.note, Beside(stored, left.timed))
+        blocks, wanted = Blocks.of(engine, left.loaded), _wanted(left.loaded, run)
+        left_out = left.narrowing.counts
+        search_candidates(
+            Search(study, blocks, bench, baseline, wanted, budget, progress, left_out)
+        )
     return summarise_run(run)
 
 

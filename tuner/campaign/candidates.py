@@ -1,17 +1,21 @@
 """The search over candidates: which are measured, in which launches, until there are enough."""
 
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Protocol
 
+from tuner.campaign.racing import Races
 from tuner.campaign.studied import verdict_of
 from tuner.choice import fastest_candidate, objective_of
 from tuner.ledger.record import TrialRecord
 from tuner.search.study import Proposal, Study
-from tuner.trial.attempt import Phase, Windows
+from tuner.trial.attempt import Phase
 from tuner.trial.bench import Asked, Bench
 from tuner.trial.block import Blocks
 from tuner.trial.shared import SharedTrial, measure_together
+from tuner.trial.taken import Windows
 
 MAX_CONFIRMED = 3
 """Winners that are launched once more, where each one's own launch refutes it."""
@@ -41,6 +45,9 @@ class Progress(Protocol):
     def recorded(self, record: TrialRecord, standing: Standing) -> None:
         """A trial ended and is in the ledger."""
 
+    def step(self, message: str) -> None:
+        """Something besides a trial goes on; the latest one is what a live line shows."""
+
     def note(self, message: str) -> None:
         """Something that the user should know; one sentence."""
 
@@ -66,6 +73,13 @@ class Search:
     wanted: int
     budget: Budget
     progress: Progress
+    left_out: Mapping[str, int] = field(default_factory=dict)
+    """Reason -> points that the stage comm took away, as each decision carries it."""
+
+    @cached_property
+    def races(self) -> Races:
+        """Whom candidates are raced against."""
+        return Races(self.bench.run, self.bench.sweep, self.baseline)
 
     @property
     def room(self) -> int:
@@ -107,13 +121,16 @@ def search_candidates(search: Search) -> None:
 
 def _measure(search: Search, proposal: Proposal) -> list[TrialRecord]:
     """Measure a proposed point with what its launch can measure besides, and tell the study."""
-    bench, point = search.bench, proposal.point
+    bench, point, decision = search.bench, proposal.point, proposal.decision
+    if decision is not None and search.left_out:
+        decision = replace(decision, excluded={**search.left_out, **decision.excluded})
     points = search.blocks.around(point, bench.run.ledger().records, search.room)
+    race = search.races.next(point, decision)
     if len(points) > 1:
-        shared = SharedTrial(points, search.baseline, decision=proposal.decision)
+        shared = SharedTrial(points, search.baseline, decision=decision, race=race)
         records = measure_together(bench, shared)
     else:
-        asked = Asked("candidate", point, proposal.decision)
+        asked = Asked("candidate", point, decision, race=race)
         records = [bench.measure(asked, search.baseline).record]
     spec = bench.sweep.search.objective
     search.study.tell(proposal, verdict_of(records[0], spec))
@@ -139,7 +156,9 @@ def _finish_cut_off(search: Search) -> None:
     points = search.blocks.cut_off(bench.run.ledger().candidates)[: search.room]
     if not points or search.budget.is_spent():
         return
-    records = measure_together(bench, SharedTrial(points, search.baseline, is_proposed=False))
+    race = search.races.next(points[0], None)
+    shared = SharedTrial(points, search.baseline, is_proposed=False, race=race)
+    records = measure_together(bench, shared)
     _tell_unasked(search, records)
     for record in records:
         search.progress.recorded(record, standing_of(bench, search.wanted, record))
@@ -155,8 +174,9 @@ def _confirm(search: Search) -> None:
 def _confirm_one(search: Search) -> bool:
     """Whether a launch was made.
 
-    It is where the winner was measured on a shared server, and where the search takes another
-    point for the fastest than the one with the highest figure: that may be one launch's luck.
+    It is where the winner was measured on a shared server, where the search takes another point
+    for the fastest than the one with the highest figure (that may be one launch's luck), and where
+    a race had left windows of it out because of one that was refuted since.
     """
     bench, ledger = search.bench, search.bench.run.ledger()
     fastest, value = fastest_candidate(ledger, bench.sweep.search.objective)
@@ -165,9 +185,10 @@ def _confirm_one(search: Search) -> bool:
     point, decision = fastest.at, None
     if "confirm" in bench.sweep.search.active_stages and not ledger.recommended:
         recommended = search.study.recommended()
-        if recommended is not None and recommended[0] != point:
+        behind = {each.at for each in ledger.candidates if each.fell_behind}
+        if recommended is not None and recommended[0] not in {point, *behind}:
             point, decision = recommended
-    if decision is None and not fastest.warm_steps:
+    if decision is None and not fastest.warm_steps and not fastest.fell_behind:
         return False
     if any(each.role == "confirm" and each.at == point for each in ledger.records):
         return False

@@ -2,29 +2,51 @@
 
 import math
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.choice import objective_of
 from tuner.errors import UserError
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
+from tuner.search.samplers import missing_library
 from tuner.search.stored import StorageUnusable, StoredStudy, open_own_study
 from tuner.search.study import Study
 from tuner.search.verdict import Figures, Verdict
 from tuner.sweep.door import LoadedSweep
-from tuner.sweep.model import ObjectiveSpec
+from tuner.sweep.model import ObjectiveSpec, Sweep
+from tuner.sweep.point import Point
 
 Note = Callable[[str], None]
 """Tells the user a sentence."""
 
 
-def study_of(loaded: LoadedSweep, run: Run, note: Note) -> Study:
+@dataclass(frozen=True)
+class Beside:
+    """What a study has besides the ledger."""
+
+    stored: StoredStudy | None = None
+    """The copy for the dashboard."""
+    timed: Mapping[Point, float] = field(default_factory=dict)
+    """What the stage comm found, see `StagedSearch`."""
+
+
+def study_of(loaded: LoadedSweep, run: Run, note: Note, beside: Beside | None = None) -> Study:
     """The study where the ledger left it. The stored copy is made anew: it is derived."""
+    beside = beside or Beside()
     spec, candidates = loaded.sweep.search, run.ledger().candidates
-    stored = _stored_study(loaded, run, note)
     extended = run.settings.wanted > run.settings.trials
-    study = Study(loaded.space, spec, run.settings.trials, stored, persists=extended)
-    tell_baseline(study, run)
+    study = Study(
+        loaded.space,
+        spec,
+        run.settings.trials,
+        beside.stored,
+        persists=extended,
+        timed=beside.timed,
+        levels=objective_levels(loaded.sweep),
+    )
+    if (baseline := run.ledger().baseline) is not None:
+        study.tell_baseline(_levels(baseline))
     measured = [
         (point, verdict_of(record, spec.objective))
         for record in candidates
@@ -39,31 +61,26 @@ def study_of(loaded: LoadedSweep, run: Run, note: Note) -> Study:
     return study
 
 
-def _stored_study(loaded: LoadedSweep, run: Run, note: Note) -> StoredStudy | None:
+def stored_study(loaded: LoadedSweep, run: Run, note: Note) -> StoredStudy | None:
     """The copy for the dashboard; None where there cannot be one, which does not stop a run.
 
     A `search.storage` that does not work stops a run that has measured nothing yet: then the
     mistake in the sweep file can still be mended.
     """
     url, owner = loaded.sweep.search.storage, run.settings.identity
+    objectives = max(1, len(objective_levels(loaded.sweep)))
     if url is None:
-        stored, trouble = open_own_study(run.study_file, run.id, owner)
+        stored, trouble = open_own_study(run.study_file, run.id, owner, objectives)
         if trouble is not None:
             note(trouble)
         return stored
     try:
-        return StoredStudy(url, run.id, owner)
+        return StoredStudy(url, run.id, owner, objectives)
     except StorageUnusable as error:
         if not run.ledger().records:
             raise storage_refused(loaded, error) from error
         note(f"search.storage: {url} cannot be used ({error}), the run goes on without it")
         return None
-
-
-def tell_baseline(study: Study, run: Run) -> None:
-    """Tell the study what the baseline takes, where the ledger has it."""
-    if (baseline := run.ledger().baseline) is not None:
-        study.tell_baseline(_levels(baseline))
 
 
 def verdict_of(record: TrialRecord, spec: ObjectiveSpec) -> Verdict:
@@ -85,6 +102,7 @@ def _levels(record: TrialRecord) -> Mapping[int, Figures]:
             figures.get("cycle_ms"),
             figures.get("accept_length"),
             tuple(figures.get("accept_rate_by_position") or ()),
+            figures.get("speedup"),
         )
         for level, figures in record.metrics.items()
     }
@@ -105,6 +123,17 @@ def _flat_metrics(record: TrialRecord) -> Iterator[tuple[str, Any]]:
         for name, value in figures.items():
             if isinstance(value, int | float):
                 yield f"c{level}.{name}", value
+
+
+def objective_levels(sweep: Sweep) -> tuple[int, ...]:
+    """Concurrencies that the sampler has an objective for each; () where it has only one."""
+    return tuple(sweep.workload.concurrency) if sweep.search.sampler == "nsga2" else ()
+
+
+def refuse_missing_library(loaded: LoadedSweep) -> None:
+    """Raises UserError, at its line, where the sampler needs what is not installed."""
+    if (message := missing_library(loaded.sweep.search)) is not None:
+        raise loaded.document().error(("search", "sampler"), message)
 
 
 def storage_refused(loaded: LoadedSweep, error: StorageUnusable) -> UserError:

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+from tuner.campaign.studied import refuse_missing_library
 from tuner.doctor import interpreter, machine, memory, servers, storage
 from tuner.doctor.finding import Finding
 from tuner.engine.make import make_engine
@@ -53,6 +54,7 @@ def _refusals(loaded: LoadedSweep) -> Iterator[Finding]:
         engine = make_engine(loaded.sweep)
         checked = engine.check(loaded)
         engine.refuse(checked.loaded)
+        refuse_missing_library(loaded)
         meant = machine_of(engine, loaded.sweep)
         fitting = narrowed(checked, meant)
     except UserError as error:

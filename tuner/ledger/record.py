@@ -3,7 +3,7 @@
 import math
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Literal, Self
+from typing import Any, Final, Literal, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
@@ -16,6 +16,9 @@ FORMAT = 1
 
 SIMULATED = "simulated"
 """The `engine` of a record whose server said that it plays one, whoever started it."""
+
+SLOWER: Final = "slower"
+"""The check of a trial with windows left out at a level because it was clearly slower there."""
 
 Role = Literal["baseline", "candidate", "confirm"]
 Outcome = Literal["ok", "infeasible", "failed", "pruned"]
@@ -136,6 +139,11 @@ class TrialRecord(Strict):
         if self.role == "baseline" and self.point is not None:
             raise ValueError("point: a baseline has none, write null")
         return self
+
+    @property
+    def fell_behind(self) -> bool:
+        """Windows of it were left out because it was clearly slower than another one."""
+        return any(check.get("check") == SLOWER for check in self.checks)
 
     @property
     def at(self) -> Point | None:

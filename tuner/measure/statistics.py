@@ -108,8 +108,8 @@ def speedup(
     The value is the ratio of the pooled figures. For the interval the same prompts are drawn for
     both sides, windows for each side by itself, and the statistic is tokens by request time
     (end to end for output_tok_s, from first to last chunk for decode_tok_s) of the complete
-    requests whose prompts both sides have. A side with one window does not show how windows
-    differ: the interval is then too narrow by the machine's drift.
+    requests whose prompts both sides have. A side with one window is taken to drift as the other
+    one does; where both have one, the interval is too narrow by the machine's drift.
     """
     below, above = pooled(baseline, metric), pooled(candidate, metric)
     if below is None or above is None:
@@ -154,7 +154,7 @@ def _tables(sides: Sequence[Sequence[Window]], metric: Metric) -> list[_Table]:
         side: dict[str, dict[int, tuple[float, float]]] = defaultdict(dict)
         for row, window in enumerate(windows):
             for sample in complete([window]):
-                tokens, seconds = _cost(sample, metric)
+                tokens, seconds = cost(sample, metric)
                 if tokens and seconds > 0:
                     old = side[sample.prompt_id].get(row, (0.0, 0.0))
                     side[sample.prompt_id][row] = (old[0] + tokens, old[1] + seconds)
@@ -173,7 +173,8 @@ def _tables(sides: Sequence[Sequence[Window]], metric: Metric) -> list[_Table]:
     return tables
 
 
-def _cost(sample: RequestSample, metric: Metric) -> tuple[float, float]:
+def cost(sample: RequestSample, metric: Metric) -> tuple[float, float]:
+    """Tokens of a request and the seconds that the metric counts for them."""
     if metric == "output_tok_s":
         return sample.tokens, sample.ended - sample.sent
     return decode_time(sample)
@@ -206,7 +207,8 @@ def _variance(tables: Sequence[_Table], signs: Sequence[float]) -> tuple[float, 
     """Variance of the logarithm and its degrees of freedom.
 
     Windows are independent between sides; prompts are shared, so their influences are added
-    before they are squared. Both contain the cells' noise once, which is taken off once.
+    before they are squared. Both contain the cells' noise once, which is taken off once. A side
+    with one window has the other side's variance of a window.
     """
     columns = tables[0].tokens.shape[1]
     parts: list[tuple[float, int]] = []
@@ -217,7 +219,9 @@ def _variance(tables: Sequence[_Table], signs: Sequence[float]) -> tuple[float, 
         by_row = cells.sum(axis=1)
         by_column += sign * cells.sum(axis=0)
         if rows > 1:
-            parts.append((float((by_row**2).sum()) * rows / (rows - 1), rows - 1))
+            own = float((by_row**2).sum()) * rows / (rows - 1)
+            alone = sum(len(each.tokens) == 1 for each in tables)
+            parts.append((own * (1 + alone * rows), rows - 1))
         if rows > 1 and columns > 1:
             rest = cells - by_row[:, None] / columns - cells.sum(axis=0) / rows
             noise += float((rest**2).sum()) * rows * columns / ((rows - 1) * (columns - 1))

@@ -38,7 +38,26 @@ def levels_table(findings: Findings) -> str | None:
         gain = "1" if best.record.role == "baseline" else ratio(best.speedup)
         rows.append([*cells, throughput(shown, level, findings.metric), gain])
     header = ["concurrency", "fastest there", "not told apart from it", "tok/s", "speed-up"]
-    return markdown_table(header, rows, 3)
+    table = markdown_table(header, rows, 3)
+    return table + (_front(findings) if findings.sweep.search.sampler == "nsga2" else "")
+
+
+def _front(findings: Findings) -> str:
+    """The configurations that no other one equals or beats at every concurrency."""
+    gains = {
+        _name(each): [each.speedups[level].value for level in findings.result.by_level]
+        for each in findings.ranked
+        if all(level in each.speedups for level in findings.result.by_level)
+    }
+    left = [
+        f"{name} ({', '.join(f'{gain:.2f}' for gain in own)})"
+        for name, own in gains.items()
+        if not any(
+            rival != own and all(a >= b for a, b in zip(rival, own, strict=True))
+            for rival in gains.values()
+        )
+    ]
+    return f"\n\nNot beaten at every concurrency by another one: {'; '.join(left)}." if left else ""
 
 
 def _name(shown: Measured) -> str:

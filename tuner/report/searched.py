@@ -2,6 +2,7 @@
 
 from tuner.choice import objective_of
 from tuner.ledger.record import TrialRecord
+from tuner.report.communication import communication_words
 from tuner.report.findings import Findings
 from tuner.report.text import MISSING, code, count, escaped, interval, markdown_table, number
 
@@ -10,14 +11,16 @@ MAX_ROWS = 60
 
 
 def search_table(findings: Findings) -> str | None:
-    """The launches that the search decided on, as a table; None where no decision is recorded."""
+    """What the stage comm found, and the launches that the search decided on, as tables; None
+    where neither is recorded."""
+    before = communication_words(findings)
     decided = [record for record in findings.records if record.decision is not None]
     if not decided:
-        return None
+        return "\n\n".join(before) or None
     table = markdown_table(HEADER, [_row(findings, each) for each in decided[:MAX_ROWS]], 6)
     if (more := len(decided) - MAX_ROWS) > 0:
         table += f"\n\n{count(more, 'launch')} more; `trials.jsonl` has all."
-    return "\n\n".join([table, *_along(findings), *_left(findings, decided)])
+    return "\n\n".join([*before, table, *_along(findings), *_left(findings, decided)])
 
 
 def _row(findings: Findings, record: TrialRecord) -> list[str]:

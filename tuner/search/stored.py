@@ -38,11 +38,11 @@ class StoredStudy:
     copying and not the run; `lost` then says why.
     """
 
-    def __init__(self, url: str, name: str, owner: str) -> None:
+    def __init__(self, url: str, name: str, owner: str, objectives: int = 1) -> None:
         """Create the study, in the place of an earlier one that `owner` made.
 
-        `owner` identifies the run. Raises StorageUnusable where the storage cannot be used or has
-        another owner's study of that name.
+        `owner` identifies the run, each of the `objectives` is maximised. Raises StorageUnusable
+        where the storage cannot be used or has another owner's study of that name.
         """
         self.lost: str | None = None
         storage = open_storage(url)
@@ -51,7 +51,7 @@ class StoredStudy:
                 if each.study_name == name and each.user_attrs.get(_OWNER) == owner:
                     optuna.delete_study(study_name=name, storage=storage)
             self._study = optuna.create_study(
-                storage=storage, study_name=name, direction="maximize"
+                storage=storage, study_name=name, directions=["maximize"] * objectives
             )
             self._study.set_user_attr(_OWNER, owner)
         except optuna.exceptions.DuplicatedStudyError as error:
@@ -76,20 +76,22 @@ class StoredStudy:
             self.lost = _reason(error)
 
 
-def open_own_study(file: Path, name: str, owner: str) -> tuple[StoredStudy | None, str | None]:
+def open_own_study(
+    file: Path, name: str, owner: str, objectives: int = 1
+) -> tuple[StoredStudy | None, str | None]:
     """The study in a run's own SQLite file, and a sentence where that was not plain.
 
     The file is derived, so nothing about it stops a run: a broken one is set aside (`.broken`) and
     written anew; where that fails too, there is no copy, None.
     """
     try:
-        return StoredStudy(sqlite_url(file), name, owner), None
+        return StoredStudy(sqlite_url(file), name, owner, objectives), None
     except StorageUnusable as error:
         first = error
     aside = file.with_name(f"{file.name}.broken")
     try:
         file.replace(aside)
-        stored = StoredStudy(sqlite_url(file), name, owner)
+        stored = StoredStudy(sqlite_url(file), name, owner, objectives)
     except (OSError, StorageUnusable):
         return None, f"{file} cannot be written ({first}), the run goes on without it"
     return stored, f"{file} could not be used ({first}); it is {aside.name} now and written anew"

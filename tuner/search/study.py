@@ -11,6 +11,7 @@ from optuna.trial import Trial, TrialState
 from tuner.search.decision import Decision
 from tuner.search.dimensions import combination, distribution, spelling, suggest
 from tuner.search.forecast import Known
+from tuner.search.samplers import generation_sampler, model_sampler, startup_trials
 from tuner.search.staged import StagedSearch
 from tuner.search.stored import StoredStudy
 from tuner.search.verdict import Figures, Outcome, Verdict
@@ -62,23 +63,28 @@ class Study:
         stored: StoredStudy | None = None,
         *,
         persists: bool = False,
+        timed: Mapping[Point, float] | None = None,
+        levels: Sequence[int] = (),
     ) -> None:
         """`trials` is the number that the run was begun with; an extension does not change it.
 
-        `persists`: where the stages say that nothing better is left, the sampler goes on.
+        `persists`: where the stages say that nothing better is left, the sampler goes on. `timed`
+        is what the stage comm found, see `StagedSearch`. `levels`: concurrencies whose speed-ups
+        are an objective each (`objectives`); (): `Verdict.value` is the only one.
         """
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._space = space
         self._spec = spec
-        self._startup = startup_trials(trials)
+        self._trials = trials
+        self._levels = tuple(levels)
         self._distributions = {n: distribution(v) for n, v in space.dimensions.items()}
-        self._study = optuna.create_study(direction="maximize")
+        self._study = optuna.create_study(directions=["maximize"] * max(1, len(levels)))
         self._stored = stored
         self._told: dict[Point, Verdict] = {}
         self._spellings: set[str] = set()
         self._staged: StagedSearch | None = None
         if "anchors" in spec.active_stages:
-            self._staged = StagedSearch(space.points, spec.objective, spec.seed)
+            self._staged = StagedSearch(space.points, spec.objective, spec.seed, timed)
         self._plain: Mapping[int, Figures] = {}
         self._persists = persists
         self.handed_over: str | None = None
@@ -141,7 +147,7 @@ class Study:
         if self._spec.sampler == "grid":
             return self._take(left[0])
         for _ in range(MAX_WASTED):
-            trial = self._ask()
+            trial = self._ask(left)
             values = self._suggest(trial)
             found = self._space.at(values)
             if isinstance(found, str):
@@ -163,7 +169,10 @@ class Study:
         if verdict.reason is not None:
             trial.set_user_attr("reason", verdict.reason)
         state, feasible = _STATES[verdict.outcome], verdict.outcome != "infeasible"
-        self._finish(trial, trial.params, state, verdict.value, feasible=feasible)
+        values = self._values(verdict)
+        if self._spec.sampler == "gp" and not feasible:  # it looks at complete trials only
+            state, values = TrialState.COMPLETE, [self._worst()]
+        self._finish(trial, trial.params, state, values, feasible=feasible)
         if self._stored:
             self._stored.copy(self._study.get_trials(deepcopy=False))
 
@@ -198,16 +207,22 @@ class Study:
             self.tell(proposal, verdict)
         return differing
 
-    def _ask(self) -> Trial:
-        seed = self._random().getrandbits(32)
-        startup = 1 if self.handed_over else self._startup
-        if self._spec.sampler == "tpe" and len(self._told) >= startup:
-            self._study.sampler = optuna.samplers.TPESampler(
-                seed=seed, n_startup_trials=1, constant_liar=False
-            )
+    def _ask(self, left: Sequence[Point] = ()) -> Trial:
+        """A trial whose values the sampler suggests, out of `left` where it can."""
+        seed, name = self._random().getrandbits(32), self._spec.sampler
+        startup = 1 if self.handed_over else startup_trials(self._trials)
+        if name == "nsga2":
+            self._study.sampler = generation_sampler(seed, self._trials)
+        elif len(self._told) >= startup and (left or name == "tpe"):
+            combinations = self._combinations(left) if name == "gp" else []
+            self._study.sampler = model_sampler(self._spec, seed, combinations)
         else:
             self._study.sampler = optuna.samplers.RandomSampler(seed=seed)
         return self._study.ask()
+
+    def _combinations(self, points: Sequence[Point]) -> list[dict[str, Any]]:
+        """As the sampler spells them."""
+        return [combination(self._space, point) for point in points]
 
     def _suggest(self, trial: Trial) -> dict[str, Any]:
         return {name: suggest(trial, name, how) for name, how in self._distributions.items()}
@@ -233,7 +248,7 @@ class Study:
         trial.set_user_attr("point", point.label())
         trial.set_user_attr("reason", known.reason or "measured already")
         if known.outcome == "ok" and spelling(values) not in self._spellings:
-            self._finish(trial, values, TrialState.COMPLETE, known.value)
+            self._finish(trial, values, TrialState.COMPLETE, self._values(known))
         else:
             feasible = known.outcome != "infeasible"
             self._finish(trial, values, TrialState.PRUNED, feasible=feasible)
@@ -243,20 +258,24 @@ class Study:
         trial: Trial,
         values: Mapping[str, Any],
         state: TrialState,
-        value: float | None = None,
+        objectives: Sequence[float] | None = None,
         *,
         feasible: bool = True,
     ) -> None:
         if state != TrialState.FAIL:  # of these nothing is known
             trial.set_constraint(FEASIBLE, 0.0 if feasible else 1.0)
         self._spellings.add(spelling(values))
-        self._study.tell(trial, value, state=state)
+        self._study.tell(trial, objectives, state=state)
 
+    def _values(self, verdict: Verdict) -> list[float] | None:
+        """What is maximised; None where the point was not measured."""
+        if verdict.value is None:
+            return None
+        if not self._levels:
+            return [verdict.value]
+        ratios = [verdict.levels[level].speedup for level in self._levels]
+        return [each if each is not None else verdict.value for each in ratios]
 
-def startup_trials(trials: int) -> int:
-    """Points that TPE draws at random before it models anything: a quarter of the run, 4 to 10.
-
-    10 is Optuna's own number. A model fitted to fewer than 4 points is noise, and a short run
-    that spends more than a quarter on random points would be a random search.
-    """
-    return min(10, max(4, trials // 4))
+    def _worst(self) -> float:
+        """The lowest value so far, for what has none."""
+        return min((v.value for v in self._told.values() if v.value is not None), default=0.0)

@@ -17,6 +17,8 @@ class Figures:
     """Tokens per verify, bonus included; None without speculation."""
     reached: tuple[float, ...] = ()
     """P(accepted >= j) for j = 1, 2, ...; () where the engine does not show it."""
+    speedup: float | None = None
+    """Times the baseline; None of the baseline itself."""
 
 
 @dataclass(frozen=True)

@@ -213,7 +213,13 @@ class MeasureSpec(Strict):
     warmup_requests: Annotated[int, Field(ge=0, le=100_000)] = 2
     """Requests sent before each level's windows and not counted."""
     repeats: Annotated[int, Field(ge=1, le=1000)] = 3
-    """Windows per concurrency level."""
+    """Windows per concurrency level; at most, where `racing` or `target_width` stops earlier."""
+    racing: bool = True
+    """A candidate's windows at a level end early where it is clearly slower there than the best
+    so far; never those of the baseline or of a confirmation."""
+    target_width: Annotated[float, Field(gt=0, lt=1)] | None = None
+    """A candidate's windows at a level end early where the 95 % interval of the objective's metric
+    is this share of it or less to either side, such as 0.01; default: never for this."""
 
 
 class ObjectiveSpec(Strict):
@@ -227,10 +233,12 @@ class ObjectiveSpec(Strict):
 class SearchSpec(Strict):
     """How points are chosen."""
 
-    sampler: Literal["tpe", "random", "grid"] = "tpe"
-    stages: list[Literal["anchors", "model", "confirm"]] | None = None
+    sampler: Literal["tpe", "gp", "nsga2", "random", "grid"] = "tpe"
+    """Optuna's, or `grid`: every point once. `gp` needs the extra of that name; `nsga2` has each
+    concurrency's speed-up as an objective of its own, the winner is still chosen by `objective`."""
+    stages: list[Literal["comm", "anchors", "model", "confirm"]] | None = None
     """What is done before and after the sampler's turn (docs/search.md), `[]` for the sampler
-    alone; default: all stages with `tpe`, none with the others."""
+    alone; default: all stages with `tpe` and `gp`, none with the others."""
     trials: Annotated[int, Field(ge=1, le=1_000_000)] = 40
     """Candidates to measure; `grid` measures every point whatever this says."""
     seed: Annotated[int, Field(ge=0)] = 0
@@ -247,7 +255,7 @@ class SearchSpec(Strict):
         """`stages`, or what is usual with the sampler."""
         if self.stages is not None:
             return tuple(self.stages)
-        return ("anchors", "model", "confirm") if self.sampler == "tpe" else ()
+        return ("comm", "anchors", "model", "confirm") if self.sampler in ("tpe", "gp") else ()
 
     @model_validator(mode="after")
     def _has_stages_that_fit(self) -> Self:

@@ -2,6 +2,7 @@
 
 A launch for one point measures its windows in a row. A shared one measures window 1 of every chain
 length, then window 2 of every one in another order, so that what drifts meanwhile meets them alike.
+Where a race is on, points that need no further window of a level are left out of its later rounds.
 """
 
 import time
@@ -19,14 +20,13 @@ from tuner.measure.samples import Request, Window
 from tuner.sweep.model import Sweep
 from tuner.sweep.point import Point
 from tuner.trial.block import block_of, steps_of
+from tuner.trial.race import Race
+from tuner.trial.taken import Taken
 
 ATTEMPTS = 2
 """Launches of a trial whose failure is worth a retry."""
 
 DEATH_WAIT_S = 2.0
-
-Windows = Mapping[int, Sequence[Window]]
-"""Measured windows by concurrency."""
 
 
 @dataclass(frozen=True)
@@ -45,23 +45,6 @@ class Phase:
     """Why the launch before failed, where this is the second one."""
     sharing: int = 1
     """Points that the launch measures."""
-
-
-@dataclass
-class Taken:
-    """What one launch has brought of one point so far."""
-
-    windows: dict[int, list[Window]] = field(default_factory=dict)
-    seconds: float | None = None
-    """Of load, warm-up included, to the end of the last window; None before the first."""
-    warming_s: float = 0.0
-    """Of warm-up that no window has followed yet."""
-
-    def add(self, level: int, window: Window, seconds: float) -> None:
-        """A window that was measured, and how long it took with what goes around it."""
-        self.windows.setdefault(level, []).append(window)
-        self.seconds = (self.seconds or 0.0) + self.warming_s + seconds
-        self.warming_s = 0.0
 
 
 @dataclass
@@ -92,11 +75,17 @@ class Rig:
     tokenise_doubt: str | None
     report: Callable[[Phase], None]
 
-    def attempt(self, phase: Phase, launch_id: int, along: tuple[Point, ...] = ()) -> Attempt:
+    def attempt(
+        self,
+        phase: Phase,
+        launch_id: int,
+        along: tuple[Point, ...] = (),
+        race: Race | None = None,
+    ) -> Attempt:
         """Launch once for the phase's point, and measure those `along` in turns with it.
 
-        They and the point are of one block; the trials are numbered from the phase's on. What
-        went wrong is in the attempt, not raised.
+        They and the point are of one block; the trials are numbered from the phase's on. Without
+        a `race` every window is measured. What went wrong is in the attempt, not raised.
         """
         attempt, config = Attempt(launch_id), server_config(self.sweep, phase.point)
         if along:
@@ -114,9 +103,11 @@ class Rig:
         phases = [phase]
         phases += [replace(phase, trial=phase.trial + n, point=p) for n, p in enumerate(along, 1)]
         try:
-            self._load(server, phases, attempt)
+            self._load(server, phases, attempt, race)
         except EngineFailure as failure:
             attempt.failure = failure
+            for taken in attempt.taken.values():  # nobody asked whether they are behind as a whole
+                taken.go_on()
         finally:
             self.report(replace(phase, doing="stopping"))
             try:
@@ -126,35 +117,67 @@ class Rig:
         return attempt
 
     def is_complete(self, taken: Taken | None) -> bool:
-        """Every window of every level is there."""
+        """Every window of every level is there, or was left out in a race."""
         repeats = self.sweep.measure.repeats
         return taken is not None and all(
-            len(taken.windows.get(level, ())) == repeats for level in self.requests
+            taken.count(level) == repeats or level in taken.stopped for level in self.requests
         )
 
-    def _load(self, server: Server, phases: Sequence[Phase], attempt: Attempt) -> None:
+    def _load(
+        self, server: Server, phases: Sequence[Phase], attempt: Attempt, race: Race | None
+    ) -> None:
         """Every level's warm-ups and windows. Raises EngineFailure."""
-        repeats, taken, rounds = self.sweep.measure.repeats, attempt.taken, 0
-        for level, requests in self.requests.items():
+        for phase in phases:
+            attempt.taken[phase.point] = Taken()
+        self._levels(server, phases, attempt, race)
+        while race is not None and (close := race.unsettled(self.sweep, attempt.taken)):
+            for point in close:
+                attempt.taken[point].go_on()
+            self._levels(server, [p for p in phases if p.point in close], attempt, None)
+
+    def _levels(
+        self, server: Server, phases: Sequence[Phase], attempt: Attempt, race: Race | None
+    ) -> None:
+        """The windows that are missing, level by level. Raises EngineFailure."""
+        repeats, taken = self.sweep.measure.repeats, attempt.taken
+        for place, level in enumerate(self.requests):
             phases = [replace(p, concurrency=level, window=None, windows=None) for p in phases]
-            warm_up = _first(requests, self.sweep.measure.warmup_requests)
-            for phase in phases if warm_up else ():
-                began = time.monotonic()
-                self.report(replace(phase, doing="warming"))
-                self._turn_to(server, phase, attempt)
-                self._window(server, warm_up, level)
-                taken.setdefault(phase.point, Taken()).warming_s += time.monotonic() - began
+            for phase in phases:
+                if not taken[phase.point].count(level):
+                    self._warm_up(server, phase, attempt)
             for number in range(1, repeats + 1):
-                turn = rounds % len(phases)
-                for phase in (*phases[turn:], *phases[:turn]):
-                    began = time.monotonic()
-                    self.report(replace(phase, doing="measuring", window=number, windows=repeats))
-                    self._turn_to(server, phase, attempt)
-                    server.flush_cache()
-                    window = self._window(server, requests, level)
-                    seconds = time.monotonic() - began
-                    taken.setdefault(phase.point, Taken()).add(level, window, seconds)
-                rounds += 1
+                due = [p for p in phases if taken[p.point].is_due(level, number)]
+                turn = (place * repeats + number - 1) % max(1, len(due))
+                for phase in (*due[turn:], *due[:turn]):
+                    self._measure(server, replace(phase, window=number, windows=repeats), attempt)
+                if race is not None and number < repeats:
+                    lanes = {phase.point: taken[phase.point] for phase in due}
+                    for point, stop in race.judge(self.sweep, level, lanes).items():
+                        taken[point].stopped[level] = stop
+
+    def _warm_up(self, server: Server, phase: Phase, attempt: Attempt) -> None:
+        """Requests at the phase's level that are not counted. Raises EngineFailure."""
+        assert phase.concurrency is not None
+        requests = self.requests[phase.concurrency]
+        warm_up = _first(requests, self.sweep.measure.warmup_requests)
+        if not warm_up:
+            return
+        began = time.monotonic()
+        self.report(replace(phase, doing="warming"))
+        self._turn_to(server, phase, attempt)
+        self._window(server, warm_up, phase.concurrency)
+        attempt.taken[phase.point].warming_s += time.monotonic() - began
+
+    def _measure(self, server: Server, phase: Phase, attempt: Attempt) -> None:
+        """A window at the phase's level. Raises EngineFailure."""
+        level = phase.concurrency
+        assert level is not None
+        began = time.monotonic()
+        self.report(replace(phase, doing="measuring"))
+        self._turn_to(server, phase, attempt)
+        server.flush_cache()
+        window = self._window(server, self.requests[level], level)
+        attempt.taken[phase.point].add(level, window, time.monotonic() - began)
 
     @staticmethod
     def _turn_to(server: Server, phase: Phase, attempt: Attempt) -> None:

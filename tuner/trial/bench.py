@@ -22,7 +22,9 @@ from tuner.search.decision import Decision
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.point import Point
 from tuner.sweep.workload import pick
-from tuner.trial.attempt import ATTEMPTS, Attempt, Phase, Rig, Taken, Windows
+from tuner.trial.attempt import ATTEMPTS, Attempt, Phase, Rig
+from tuner.trial.race import Race
+from tuner.trial.taken import Taken, Windows
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,8 @@ class Asked:
     """The search's reason, where it gave one."""
     switch_failure: str | None = None
     """Why the point is not measured in a shared launch, where one failed."""
+    race: Race | None = None
+    """Whom it is raced against; None: every window is measured."""
 
 
 @dataclass(frozen=True)
@@ -103,7 +107,7 @@ class Bench(Rig):
         while True:
             again = retried[-1] if retried else None
             phase = Phase(trial, role, point, "launching", again=again)
-            attempt = self.attempt(phase, launch_id)
+            attempt = self.attempt(phase, launch_id, race=asked.race)
             failure = attempt.failure
             if failure is None or not failure.label.is_worth_a_retry:
                 break
@@ -135,6 +139,7 @@ class Bench(Rig):
             samples = self.run.samples_file(phase.trial)
             write_samples(samples, entry.taken.windows)
         metrics, checks = self._figures(entry)
+        checks += [_note(s.reason, "note", s.words) for s in entry.taken.stopped.values()]
         if attempt.stop_failure is not None:
             checks.append(_note("stop", "doubt", str(attempt.stop_failure)))
         checks += _retries(entry.retried)

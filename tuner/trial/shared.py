@@ -12,8 +12,10 @@ from tuner.errors import EngineFailure
 from tuner.ledger.record import TrialRecord
 from tuner.search.decision import Decision
 from tuner.sweep.point import Point
-from tuner.trial.attempt import ATTEMPTS, Attempt, Phase, Windows
+from tuner.trial.attempt import ATTEMPTS, Attempt, Phase
 from tuner.trial.bench import Asked, Bench, Entry, now
+from tuner.trial.race import Race
+from tuner.trial.taken import Windows
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,8 @@ class SharedTrial:
     """False where the search proposed none of them: the rest of a launch that was cut off."""
     decision: Decision | None = None
     """Why the search proposed the first."""
+    race: Race | None = None
+    """Whom they are raced against, and among each other; None: every window is measured."""
 
 
 def measure_together(bench: Bench, shared: SharedTrial) -> list[TrialRecord]:
@@ -46,7 +50,7 @@ def measure_together(bench: Bench, shared: SharedTrial) -> list[TrialRecord]:
         again = failures[-1] if failures else None
         phase = Phase(ledger.next_trial, "candidate", left[0], "launching", again=again,
                       sharing=len(left))  # fmt: skip
-        attempt = bench.attempt(phase, launch_id, left[1:])
+        attempt = bench.attempt(phase, launch_id, left[1:], shared.race)
         for point in left:
             if bench.is_complete(attempt.taken.get(point)):
                 complete[point] = attempt, tuple(failures)
@@ -63,7 +67,7 @@ def measure_together(bench: Bench, shared: SharedTrial) -> list[TrialRecord]:
     records = []
     try:
         if first in left and shared.is_proposed:
-            asked = Asked("candidate", first, shared.decision, why)
+            asked = Asked("candidate", first, shared.decision, why, shared.race)
             records.append(bench.measure(asked, shared.baseline).record)
     finally:  # an interrupt in that launch must not lose what this one has measured
         records += taken.book(bench)

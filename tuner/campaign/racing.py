@@ -1,0 +1,75 @@
+"""Whom the next launch is raced against, and how far windows differ, from the run's ledger."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+from tuner.choice import fastest_candidate
+from tuner.ledger.record import TrialRecord
+from tuner.ledger.run import Run
+from tuner.measure.racing import WindowSpread
+from tuner.measure.samples_file import read_samples
+from tuner.search.decision import Decision
+from tuner.sweep.model import Sweep
+from tuner.sweep.point import Point
+from tuner.trial.race import Race
+from tuner.trial.taken import Windows
+
+RECENT = 8
+"""Launches that the spread between windows is learnt from."""
+
+
+@dataclass
+class Races:
+    """The races of a run. The baseline's windows say nothing of the spread: without speculation
+    they are quieter, several times on GPUs."""
+
+    run: Run
+    sweep: Sweep
+    baseline: Windows
+    _spreads: dict[int, Mapping[int, WindowSpread]] = field(default_factory=dict)
+    """By trial, then by concurrency."""
+    _incumbent: tuple[int, Windows] | None = None
+
+    def next(self, point: Point, decision: Decision | None) -> Race | None:
+        """The race of a launch that the search proposed for `point`; None where there is none.
+
+        An anchor is measured whole: what is expected of all other points rests on it.
+        """
+        measure = self.sweep.measure
+        if measure.repeats < 2 or not (measure.racing or measure.target_width):
+            return None
+        ledger, levels = self.run.ledger(), self.sweep.workload.concurrency
+        measured = [each for each in ledger.records if each.role != "baseline"]
+        recent = [each for each in measured if each.outcome == "ok"][-RECENT:]
+        spreads = {
+            level: WindowSpread.sum(each.get(level, WindowSpread()) for each in self._of(recent))
+            for level in levels
+        }
+        name, rival = self._rival()
+        whole = point if decision is not None and decision.stage == "anchors" else None
+        return Race(rival, name, self.baseline, spreads, whole)
+
+    def _rival(self) -> tuple[str, Windows]:
+        """The best candidate so far, or the baseline where that is faster."""
+        best, value = fastest_candidate(self.run.ledger(), self.sweep.search.objective)
+        if best is None or value is None or value <= 1:
+            return "no speculation", self.baseline
+        if self._incumbent is None or self._incumbent[0] != best.trial:
+            self._incumbent = best.trial, self._windows(best)
+        if not self._incumbent[1]:  # its samples are gone; the baseline's are checked at the start
+            return "no speculation", self.baseline
+        return f"trial {best.trial}, the best before it", self._incumbent[1]
+
+    def _of(self, records: Iterable[TrialRecord]) -> list[Mapping[int, WindowSpread]]:
+        metric = self.sweep.search.objective.metric
+        for record in records:
+            if record.trial not in self._spreads:
+                self._spreads[record.trial] = {
+                    level: WindowSpread.of(windows, metric)
+                    for level, windows in self._windows(record).items()
+                }
+        return [self._spreads[record.trial] for record in records]
+
+    def _windows(self, record: TrialRecord) -> Windows:
+        path = None if record.samples is None else self.run.path / record.samples
+        return read_samples(path) if path is not None and path.exists() else {}

@@ -1,0 +1,92 @@
+"""The samplers of `search.sampler`, each made anew and seeded for every proposal."""
+
+from collections.abc import Sequence
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
+from optuna.trial import create_trial
+
+from tuner.sweep.model import SearchSpec
+
+if TYPE_CHECKING:
+    from optuna._gp.acqf import BaseAcquisitionFunc
+
+Floats = NDArray[np.float64]
+
+MAX_COMBINATIONS = 20_000
+"""That a GP is asked about at once; of more, so many are drawn."""
+
+
+def missing_library(spec: SearchSpec) -> str | None:
+    """What to install for the sampler, in a sentence; None where it can run."""
+    if spec.sampler != "gp" or find_spec("torch") is not None:
+        return None
+    return (
+        "gp needs torch, which is not installed here: pip install 'sglang-specbench[gp]', or "
+        "write tpe"
+    )
+
+
+def startup_trials(trials: int) -> int:
+    """Points drawn at random before anything is modelled: a quarter of the run, 4 to 10.
+
+    10 is Optuna's own number. A model fitted to fewer than 4 points is noise, and a short run
+    that spends more than a quarter on random points would be a random search.
+    """
+    return min(10, max(4, trials // 4))
+
+
+def population_size(trials: int) -> int:
+    """NSGA-II's: four generations in a run; 4 to 50, which is Optuna's own number."""
+    return min(50, max(4, trials // 4))
+
+
+class ListedGPSampler(GPSampler):
+    """Optuna's GPSampler, choosing from a list of combinations.
+
+    By itself it looks for the best combination anywhere, and learns nothing from one that is
+    illegal or measured: it would propose the same one again. Optuna names `_optimize_acqf` as the
+    place for another way to choose, without a promise to keep it: the extra `gp` is held to one
+    major version of Optuna for this.
+    """
+
+    def __init__(self, seed: int, combinations: Sequence[dict[str, Any]]) -> None:
+        super().__init__(seed=seed, n_startup_trials=1)
+        self._combinations = combinations
+
+    def _optimize_acqf(
+        self,
+        acqf: "BaseAcquisitionFunc",
+        best_params: Floats | None,  # noqa: ARG002 - where Optuna would begin to look
+    ) -> Floats:
+        """The row of the combination that promises most, as Optuna normalises it."""
+        listed = self._combinations
+        if len(listed) > MAX_COMBINATIONS:
+            drawn = self._rng.rng.choice(len(listed), MAX_COMBINATIONS, replace=False)
+            listed = [listed[index] for index in drawn]
+        trials = [create_trial(value=0.0)] * len(listed)  # only how many there are is looked at
+        rows: Floats = acqf.search_space.get_normalized_params(trials, list(listed))
+        chosen: Floats = rows[int(np.argmax(acqf.eval_acqf_no_grad(rows)))]
+        return chosen
+
+
+def model_sampler(
+    spec: SearchSpec, seed: int, combinations: Sequence[dict[str, Any]]
+) -> BaseSampler:
+    """The sampler for a proposal that rests on what was told; `combinations` are left to measure.
+
+    Random where the sampler has no model.
+    """
+    if spec.sampler == "tpe":
+        return TPESampler(seed=seed, n_startup_trials=1, constant_liar=False)
+    if spec.sampler == "gp":
+        return ListedGPSampler(seed, combinations)
+    return RandomSampler(seed=seed)
+
+
+def generation_sampler(seed: int, trials: int) -> BaseSampler:
+    """NSGA-II, which draws its first generation at random by itself."""
+    return NSGAIISampler(seed=seed, population_size=population_size(trials))

@@ -1,0 +1,106 @@
+"""The race of a launch: which of its points need no further windows at a concurrency.
+
+A point that is clearly slower at one concurrency may be the best over all of them. So its other
+levels are measured all the same, and where it turns out not to be behind as a whole, the windows
+that were left out are measured too.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tuner.ledger.record import SLOWER
+from tuner.measure.racing import LEVEL, MARGIN, WindowSpread, clearly_slower, half_width
+from tuner.measure.statistics import pooled
+from tuner.search.objective import objective
+from tuner.sweep.model import Sweep
+from tuner.sweep.point import Point
+from tuner.trial.taken import Stop, Taken, Windows
+
+
+@dataclass(frozen=True)
+class Race:
+    """Whom a launch's points are raced against."""
+
+    rival: Windows
+    """The incumbent's: the best candidate so far, or the baseline where that is faster."""
+    name: str
+    """What notes call the incumbent."""
+    baseline: Windows
+    spreads: Mapping[int, WindowSpread]
+    """By concurrency, from the run's earlier launches."""
+    whole: Point | None = None
+    """A point whose every window is measured all the same."""
+
+    def judge(
+        self, sweep: Sweep, level: int, lanes: Mapping[Point | None, Taken]
+    ) -> dict[Point | None, Stop]:
+        """Points of `lanes`, all with as many windows at this level, that need no more of them."""
+        stops: dict[Point | None, Stop] = {}
+        for point, taken in lanes.items():
+            if point == self.whole:
+                continue
+            stop = self._slower(sweep, level, point, lanes) if sweep.measure.racing else None
+            stop = stop or _tight(sweep, level, taken)
+            if stop is not None:
+                stops[point] = stop
+        return stops
+
+    def unsettled(self, sweep: Sweep, lanes: Mapping[Point | None, Taken]) -> list[Point | None]:
+        """Points that were slower at a level and yet are not behind in the objective."""
+        whole = [taken.windows for taken in lanes.values() if not taken.slower_at]
+        values = [self._value(sweep, each) for each in (self.rival, *whole)]
+        best = max(value for value in values if value is not None)
+        return [
+            point
+            for point, taken in lanes.items()
+            if taken.slower_at
+            and (value := self._value(sweep, taken.windows)) is not None
+            and value >= (1 - MARGIN) * best
+        ]
+
+    def _slower(
+        self, sweep: Sweep, level: int, point: Point | None, lanes: Mapping[Point | None, Taken]
+    ) -> Stop | None:
+        """Against the incumbent, and against the fastest of those that share the launch."""
+        metric = sweep.search.objective.metric
+        own, count = lanes[point].windows[level], lanes[point].count(level)
+        here = [WindowSpread.of(each.windows[level], metric) for each in lanes.values()]
+        spread = WindowSpread.sum([self.spreads.get(level, WindowSpread()), *here])
+        rivals = [(self.name, self.rival.get(level, ()), LEVEL)]
+        others = {at: each.windows[level] for at, each in lanes.items() if at != point}
+        if others:  # the fastest of several is so by luck too
+            first = max(others, key=lambda at: pooled(others[at], metric) or 0.0)
+            name = first.label() if first is not None else "no speculation"
+            rivals.append((f"{name} in the same launch", others[first], LEVEL / len(others)))
+        for name, rival, chance in rivals:
+            found = clearly_slower(own, rival, metric, spread, chance)
+            if found is not None:
+                return Stop(
+                    SLOWER,
+                    f"at concurrency {level} stopped after {count} of {sweep.measure.repeats} "
+                    f"windows: {found.ratio:.2f} times the speed of {name} "
+                    f"({found.pairs} prompts, p = {found.p:.1g})",
+                )
+        return None
+
+    def _value(self, sweep: Sweep, windows: Windows) -> float | None:
+        """The objective; None where a level has no figure."""
+        metric, ratios = sweep.search.objective.metric, {}
+        for level, baseline in self.baseline.items():
+            above, below = pooled(windows.get(level, ()), metric), pooled(baseline, metric)
+            if above is None or below is None:
+                return None
+            ratios[level] = above / below
+        return objective(ratios, sweep.search.objective)
+
+
+def _tight(sweep: Sweep, level: int, taken: Taken) -> Stop | None:
+    target, metric = sweep.measure.target_width, sweep.search.objective.metric
+    width = half_width(taken.windows[level], metric) if target is not None else None
+    if target is None or width is None or width > target:
+        return None
+    return Stop(
+        "tight",
+        f"at concurrency {level} stopped after {taken.count(level)} of {sweep.measure.repeats} "
+        f"windows: {metric} is known to ±{width:.2%}",
+    )

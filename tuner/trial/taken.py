@@ -1,0 +1,56 @@
+"""What a launch has brought of a point: windows, and why some of them were left out."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+from tuner.measure.samples import Window
+
+Windows = Mapping[int, Sequence[Window]]
+"""Measured windows by concurrency."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """Why a level of a point has fewer windows than `measure.repeats`."""
+
+    reason: Literal["slower", "tight"]
+    """The name of the check; `ledger.record.SLOWER` is the first."""
+    words: str
+
+
+@dataclass
+class Taken:
+    """What one launch has brought of one point so far."""
+
+    windows: dict[int, list[Window]] = field(default_factory=dict)
+    stopped: dict[int, Stop] = field(default_factory=dict)
+    """Levels that need no further window."""
+    seconds: float | None = None
+    """Of load, warm-up included, to the end of the last window; None before the first."""
+    warming_s: float = 0.0
+    """Of warm-up that no window has followed yet."""
+
+    def add(self, level: int, window: Window, seconds: float) -> None:
+        """A window that was measured, and how long it took with what goes around it."""
+        self.windows.setdefault(level, []).append(window)
+        self.seconds = (self.seconds or 0.0) + self.warming_s + seconds
+        self.warming_s = 0.0
+
+    def count(self, level: int) -> int:
+        """Windows at a level."""
+        return len(self.windows.get(level, ()))
+
+    def is_due(self, level: int, number: int) -> bool:
+        """Whether the window of that number, from 1, is still to be measured."""
+        return level not in self.stopped and number > self.count(level)
+
+    @property
+    def slower_at(self) -> list[int]:
+        """Levels that were stopped for being clearly slower."""
+        return [level for level, stop in self.stopped.items() if stop.reason == "slower"]
+
+    def go_on(self) -> None:
+        """Take the levels that were stopped for being slower as not stopped."""
+        for level in self.slower_at:
+            del self.stopped[level]
