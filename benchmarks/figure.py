@@ -50,7 +50,7 @@ def draw(results: Results, out: Path) -> None:
         ax.xaxis.set_minor_locator(NullLocator())
         ax.set_yticks(range(len(order)), order)
         ax.grid(visible=False, axis="y")
-        ax.set_xlabel("launches until within 1 % of the best, median over seeds (simulated)")
+        ax.set_xlabel("launches until within 1 % of the best, median over seeds")
         handles, labels = ax.get_legend_handles_labels()
         figure.legend(handles[::-1], labels[::-1], loc="outside upper center", ncols=len(methods))
         figure.savefig(out, metadata={"Date": None})
