@@ -6,7 +6,7 @@ import pytest
 
 from tuner.choice import complexity, fastest_candidate
 from tuner.ledger.lines import Ledger
-from tuner.ledger.record import TrialRecord
+from tuner.ledger.record import DecisionLine, TrialRecord
 from tuner.sweep.model import ObjectiveSpec
 from tuner.sweep.point import Point
 
@@ -77,3 +77,45 @@ def test_a_plug_in_weighs_more_than_settings_and_these_more_than_tokens() -> Non
     ]
     mixed = [*order[2:], *order[:2]]
     assert sorted(mixed, key=complexity) == order
+
+
+def own_launch(trial: int, of: TrialRecord, value: float) -> TrialRecord:
+    """The launch that confirms a candidate, made since the search takes it for the fastest."""
+    metrics = {level: {"speedup": value} for level in of.metrics}
+    decision = DecisionLine(stage="confirm", why="why")
+    changed = {"trial": trial, "role": "confirm", "metrics": metrics, "decision": decision}
+    return of.model_copy(update=changed)
+
+
+def test_what_the_search_chose_is_not_run_where_its_own_launch_refutes_it() -> None:
+    """Else `best.sh` launches what was last measured slower than no speculation."""
+    chosen, other = record(1, 1.04, 0.001), record(2, 1.10, 0.001, num_steps=5)
+    for value, answer in ((1.03, chosen), (0.9, other)):
+        again = own_launch(3, chosen, value)
+        assert fastest_candidate(Ledger((chosen, other, again)), SPEC)[0] is answer
+
+
+def test_what_the_search_chose_gives_way_to_a_simpler_equal() -> None:
+    """Else the search, which knows of no simplicity, undoes the rule with a launch more."""
+    heavier, simple = record(1, 1.582, 0.05, draft_tp=1), record(2, 1.574, 0.05)
+    higher = record(3, 1.60, 0.001, draft_tp=2)
+    ledger = Ledger((heavier, simple, higher, own_launch(4, heavier, 1.58)))
+    assert fastest_candidate(ledger, SPEC)[0] is simple
+
+
+def test_a_candidate_without_the_objectives_concurrency_has_none() -> None:
+    other = record(2, 1.1, 0.01)
+    lacking = record(1, 2.0, 0.01)
+    del lacking.metrics["8"]
+    ledger, spec = Ledger((lacking, other)), ObjectiveSpec(over=8)
+    assert fastest_candidate(ledger, spec)[0] is other
+
+
+def test_a_simpler_one_that_is_faster_at_one_concurrency_is_no_worse_for_it() -> None:
+    """With `over: 8` (or `min`) that concurrency is not in the objective: it is a gift."""
+    spec = ObjectiveSpec(over=8)
+    best, simple = record(1, 1.50, 0.02, draft_tp=1), record(2, 1.495, 0.02)
+    simple.metrics["1"].update(speedup=3.0, speedup_low=2.9, speedup_high=3.1)
+    assert fastest_candidate(Ledger((best, simple)), spec)[0] is simple
+    simple.metrics["1"].update(speedup=1.0, speedup_low=0.98, speedup_high=1.02)
+    assert fastest_candidate(Ledger((best, simple)), spec)[0] is best

@@ -23,6 +23,8 @@ def objective_of(record: TrialRecord, spec: ObjectiveSpec) -> float | None:
     known = {level: ratio for level, ratio in ratios.items() if ratio is not None}
     if record.outcome != "ok" or not known or len(known) < len(ratios):
         return None
+    if isinstance(spec.over, int) and spec.over not in known:
+        return None
     return objective(known, spec)
 
 
@@ -32,11 +34,10 @@ def fastest_candidate(
     """The candidate to run, the first of equals, and its objective.
 
     The one with the highest objective, or the simplest of those that the measurements do not tell
-    apart from it (`is_tied`). Where the search chose another one by all measurements together, it
-    is that one. One that its own launch has refuted comes last, with an objective of at most 1.
+    apart from it (`is_tied`). Where the search chose another one by all measurements together, that
+    one takes the place of the highest. One that its own launch has refuted comes last, with an
+    objective of at most 1, whoever chose it.
     """
-    if (chosen := ledger.recommended) is not None:
-        return chosen, objective_of(chosen, spec)
     valued = [
         (record, value, is_refuted(ledger, record, spec))
         for record in ledger.candidates
@@ -44,7 +45,8 @@ def fastest_candidate(
     ]
     if not valued:
         return None, None
-    record, value, refuted = max(valued, key=lambda each: (not each[2], each[1]))
+    chosen = ledger.recommended
+    record, value, refuted = max(valued, key=lambda each: (not each[2], each[0] is chosen, each[1]))
     if refuted:
         return record, min(value, 1.0)
     tied = [
@@ -72,24 +74,24 @@ def complexity(point: Point | None) -> tuple[int, ...]:
 def is_tied(best: TrialRecord, other: TrialRecord, spec: ObjectiveSpec) -> bool:
     """Whether `other` is as good as `best` as far as can be told.
 
-    Their intervals allow it at every concurrency, its objective lacks no more than `GIVEN_UP`, and
-    it beats the baseline where `best` does.
+    Its intervals allow at every concurrency that it is no slower, its objective lacks no more than
+    `GIVEN_UP`, and it beats the baseline where `best` does.
     """
     high, low = objective_of(best, spec), objective_of(other, spec)
     if not high or not low or low < high * (1 - GIVEN_UP) or low <= 1 < high:
         return False
     return all(
-        _may_be_equal(figures, other.metrics.get(level, {}))
+        _may_be_no_slower(figures, other.metrics.get(level, {}))
         for level, figures in best.metrics.items()
     )
 
 
-def _may_be_equal(one: dict[str, float], other: dict[str, float]) -> bool:
-    """By the intervals of their ratios to the baseline; without them nothing is known."""
+def _may_be_no_slower(one: dict[str, float], other: dict[str, float]) -> bool:
+    """`other` than `one`, by the intervals of their ratios to the baseline; not without them."""
     spreads = [_deviation(figures) for figures in (one, other)]
     if None in spreads:
         return False
-    gap = abs(math.log(one["speedup"] / other["speedup"]))
+    gap = math.log(one["speedup"] / other["speedup"])
     return gap <= _TWO_SIDED_95 * math.hypot(*(each or 0.0 for each in spreads))
 
 

@@ -239,3 +239,16 @@ def test_no_terminal_is_too_narrow_for_a_figure(
     assert "…" not in shown
     assert f"{best['output_tok_s']:.1f}" in shown
     assert f"{best['speedup']:.3f}" in shown
+
+
+def test_the_screen_lists_the_answer_among_many_of_a_tie(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The simplest of a tie may have the lowest figure of it, and the table only has ten lines."""
+    noisy = [Trial(chain(steps), 100.0 - 0.01 * (12 - steps)) for steps in range(2, 13)]
+    run = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(1), 99.7), *noisy], noise=0.02)
+    result = summarise_run(run)
+    assert result.best is not None and result.best.trial == 1
+    show_result(result, run.sweep(), run.report_md)
+    shown = capsys.readouterr().out
+    assert shown.index("1 step, 2 tokens") < shown.index("12 steps, 13 tokens")

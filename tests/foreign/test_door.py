@@ -164,6 +164,9 @@ def test_a_part_that_is_refused_is_named_and_the_rest_shown(tmp_path: Path) -> N
         ('\n\n{"trial": 0, "role": "baseline", "point": null}\n', 3, "results/NAME/RUN-ID"),
         (json.dumps(bench_serving(output_throughput="fast")), 1, "'fast', it must be a number"),
         (json.dumps(bench_serving(output_throughput=float("nan"))), 1, "is nan"),
+        (json.dumps(bench_serving(output_throughput=10**400)), 1, "is 1000.*to 1e.15"),
+        (json.dumps(bench_serving(output_throughput=5e-324)), 1, "is 5e-324, .* from 1e-15"),
+        (json.dumps(bench_serving(duration=1e308)), 1, "is 1e.308"),
         (json.dumps(bench_serving(duration=None)), 1, "duration is missing"),
         (json.dumps(bench_serving(max_concurrency=1.5)), 1, "whole number"),
         (json.dumps(bench_speculative()) + "\n" + json.dumps(vllm()), 2, "split them"),
@@ -182,6 +185,32 @@ def test_a_broken_file_is_one_sentence_with_its_line(
     assert "\n" not in str(caught.value)
 
 
+def test_a_specforge_run_that_generated_nothing_takes_no_other_with_it(tmp_path: Path) -> None:
+    """What follows it in the file would be missing without a word."""
+    found = specforge()
+    first = found["mtbench"][0]["metrics"]
+    first.insert(0, first[0] | {"output_throughput": 0.0})
+    (run,) = read_foreign(jsonl(tmp_path / "x.jsonl", found))
+    assert set(by_configuration(run)) == {"no speculation", "3 steps, 4 tokens"}
+    assert "nothing was generated" in run.notes[0]
+    found = specforge()
+    for each in found["mtbench"]:
+        each["metrics"] = []
+    with pytest.raises(NotComparable, match="no measurement in it"):
+        read_foreign(jsonl(tmp_path / "y.jsonl", found))
+
+
+def test_what_no_terminal_should_get_is_shown_as_escapes(tmp_path: Path) -> None:
+    """A file may come from anywhere: it must not move the cursor, nor end in a traceback."""
+    hostile = "\x1b[2J\ud800\u202e"
+    path = jsonl(tmp_path / "x.jsonl", bench_serving(dataset_name=hostile))
+    (run,) = read_foreign(path)
+    assert run.workload.isascii()
+    assert run.workload == "dataset \\x1b[2J\\ud800\\u202e"
+    with pytest.raises(NotComparable, match=r"rate of .*ud800"):
+        read_foreign(jsonl(path, bench_serving(request_rate=hostile)))
+
+
 def test_files_without_any_result(tmp_path: Path) -> None:
     path = tmp_path / "x.jsonl"
     path.write_text("\n")
@@ -197,3 +226,11 @@ def test_requests_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
     found["ttfts"] = found["ttfts"][:-1]
     with pytest.raises(UserError, match="differ in length"):
         read_foreign(jsonl(tmp_path / "x.jsonl", found))
+
+
+def test_requests_of_another_measurement_give_no_interval(tmp_path: Path) -> None:
+    """Else a file that says 600 tok/s and lists requests of 300 is `no difference seen`."""
+    found = json.loads(REAL.read_text().splitlines()[0])
+    assert only(jsonl(tmp_path / "x.jsonl", found)).windows
+    found["output_throughput"] *= 2
+    assert only(jsonl(tmp_path / "y.jsonl", found)).windows == ()

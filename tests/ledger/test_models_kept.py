@@ -60,7 +60,7 @@ def test_a_run_without_known_models_has_no_such_file(tmp_path: Path) -> None:
         assert run.configs() == {}
 
 
-@pytest.mark.parametrize("broken", ['{"target"', "[]", '{"target": 1}'])
+@pytest.mark.parametrize("broken", ['{"target"', "[]", '{"target": 1}', "[" * 100_000])
 def test_a_broken_file_is_named(tmp_path: Path, broken: str) -> None:
     run = begun(tmp_path)
     run.models_file.write_text(broken)

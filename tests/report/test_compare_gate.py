@@ -167,3 +167,15 @@ def test_a_page_without_a_ratio_has_the_reasons(tmp_path: Path) -> None:
     html = comparison_page(compare(runs))
     assert "<svg" not in html
     assert "no raw samples, so no interval" in html
+
+
+def test_a_best_candidate_whose_own_launch_failed_is_not_passed(tmp_path: Path) -> None:
+    """Its figures are of a shared server, and nobody could serve it."""
+    failed = Trial(chain(2), role="confirm", outcome="failed", failure="OOM")
+    trials = [Trial(None, 90.0), Trial(chain(2), 100.0), failed]
+    comparison = compare([run_of(tmp_path, "a"), make_run(tmp_path / "b", trials)])
+    found = row(comparison, "B", "best candidate")
+    assert found.verdict == "not comparable: a launch of its own failed"
+    assert found.tok_s is not None
+    with pytest.raises(NotComparable, match="a launch of its own failed"):
+        comparison.refuse_unjudged()

@@ -5,6 +5,7 @@ import re
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 from markdown_it import MarkdownIt
@@ -218,3 +219,32 @@ class TestPage:
         shown = Parsed(page("# a\n\n## One\n\n### One\n\n## One\n\n## Contents\n", "t", {}))
         anchors = [a["id"] for tag in ("h2", "h3") for a in shown.all(tag)]
         assert anchors == ["one", "one-3", "contents-2", "one-2"]
+
+
+def test_a_value_with_control_characters_costs_no_report(tmp_path: Path) -> None:
+    """Figures are XML, which has no ESC; and a right-to-left override would turn what follows."""
+    odd = "\x1b[31mred\u202e\x07\ufffe"
+    trials = [
+        Trial(None, 90.0),
+        Trial(chain(2, env=(("NCCL_PROTO", odd),)), 100.0, checks=[doubt() | {"message": odd}]),
+        Trial(chain(3), outcome="failed", failure="CRASH", message=odd),
+    ]
+    run = make_run(tmp_path / "runs", trials)
+    write_report(run)
+    for text in (run.report_html.read_text(), run.report_md.read_text()):
+        shown = text.replace(odd, "")  # the launch command, which is to be copied
+        assert "NCCL_PROTO=\\x1b[31mred\\u202e\\x07\\ufffe" in shown
+        assert not set("\x1b\u202e\x07\ufffe") & set(shown)
+    for figure in run.figures.glob("*.svg"):
+        ElementTree.parse(figure)
+
+
+def test_a_pipe_in_a_value_is_shown_as_it_is(tmp_path: Path) -> None:
+    """A reader copies the value from the first line; `a\\|b` is another one."""
+    value = "a|b\\|c`"
+    trials = [Trial(None, 90.0), Trial(chain(2, env=(("NCCL_PROTO", value),)), 100.0)]
+    run = make_run(tmp_path / "runs", trials)
+    write_report(run)
+    spans = re.findall(r"<code>(2 steps.*?)</code>", run.report_html.read_text())
+    assert len(spans) > 3
+    assert set(spans) == {f"2 steps, 3 tokens, NCCL_PROTO={value}"}

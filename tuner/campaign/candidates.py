@@ -8,9 +8,10 @@ from typing import Protocol
 
 from tuner.campaign.racing import Races
 from tuner.campaign.studied import verdict_of
-from tuner.choice import fastest_candidate, objective_of
+from tuner.choice import complexity, fastest_candidate, is_tied, objective_of
 from tuner.ledger.record import TrialRecord
 from tuner.search.study import Proposal, Study
+from tuner.sweep.point import Point
 from tuner.trial.attempt import Phase
 from tuner.trial.bench import Asked, Bench
 from tuner.trial.block import Blocks
@@ -185,8 +186,7 @@ def _confirm_one(search: Search) -> bool:
     point, decision = fastest.at, None
     if "confirm" in bench.sweep.search.active_stages and not ledger.recommended:
         recommended = search.study.recommended()
-        behind = {each.at for each in ledger.candidates if each.fell_behind}
-        if recommended is not None and recommended[0] not in {point, *behind}:
+        if recommended is not None and _is_better(recommended[0], fastest, search):
             point, decision = recommended
     if decision is None and not fastest.warm_steps and not fastest.fell_behind:
         return False
@@ -198,6 +198,18 @@ def _confirm_one(search: Search) -> bool:
     record = bench.measure(Asked("confirm", point, decision), search.baseline).record
     search.progress.recorded(record, standing_of(bench, search.wanted, record))
     return True
+
+
+def _is_better(point: Point, fastest: TrialRecord, search: Search) -> bool:
+    """Whether the search's choice would be the answer if its own launch bears it out.
+
+    Not where a race has cut it short, or where the answer so far is a simpler equal of it.
+    """
+    ledger, spec = search.bench.run.ledger(), search.bench.sweep.search.objective
+    record = next((each for each in reversed(ledger.candidates) if each.at == point), None)
+    if record is None or record is fastest or record.fell_behind:
+        return False
+    return not (is_tied(record, fastest, spec) and complexity(fastest.at) <= complexity(point))
 
 
 def standing_of(bench: Bench, wanted: int, record: TrialRecord) -> Standing:

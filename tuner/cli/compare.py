@@ -69,7 +69,8 @@ def _told(comparison: "Comparison", options: CompareOptions) -> str:
 
 def _write(path: Path, text: str) -> None:
     try:
-        path.write_text(text, encoding="utf-8")
+        # A file's name need not be UTF-8, and stands in the text.
+        path.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
         message = f"this cannot be written: {error.strerror}, give a file in a folder that is there"
         raise UserError(message, path) from error

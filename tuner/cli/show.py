@@ -86,7 +86,9 @@ def _ranked(result: Result, sweep: Sweep) -> list[TrialRecord]:
         for record in candidates
         if (value := objective_of(record, spec)) is not None
     ]
-    ranked = [record for _, record in sorted(measured, key=lambda pair: -pair[0])]
+    first = result.fastest.trial if result.fastest else None  # a tie's need not be the highest
+    measured.sort(key=lambda pair: (pair[1].trial != first, -pair[0]))
+    ranked = [record for _, record in measured]
     return [*([result.baseline] if result.baseline else []), *ranked[:TOP]]
 
 

@@ -1,13 +1,17 @@
 """JSON files of others: one value, several behind each other, or a list, each with its line."""
 
 import json
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tuner.errors import UserError
+from tuner.sweep.shown import one_line
+
+SMALLEST, LARGEST = 1e-15, 1e15
+"""Of any figure but 0; beyond them sums and ratios would no longer be numbers."""
+_MEASURED = f"a measured one is 0 or from {SMALLEST:g} to {LARGEST:g}"
 
 
 @dataclass(frozen=True)
@@ -25,15 +29,14 @@ class Document:
         return all(name in self.fields for name in names)
 
     def number(self, name: str) -> float | None:
-        """A finite number that is not negative; None where it is null or not there."""
+        """0, or a number from SMALLEST to LARGEST; None where it is null or not there."""
         value = self.fields.get(name)
         if value is None:
             return None
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise UserError(f"{name} is {str(value)[:40]!r}, it must be a number", self.where)
-        if not math.isfinite(value) or value < 0:
-            message = f"{name} is {value}, a measured one is finite and not below 0"
-            raise UserError(message, self.where)
+        if not _is_measured(value):
+            raise UserError(f"{name} is {_short(value)}, {_MEASURED}", self.where)
         return float(value)
 
     def needed(self, name: str) -> float:
@@ -86,12 +89,20 @@ class Document:
         return [_numbers(each, name, self.where) for each in value]
 
 
+def _is_measured(value: float) -> bool:
+    return value == 0 or SMALLEST <= value <= LARGEST  # no NaN
+
+
+def _short(value: float) -> str:
+    return str(value)[:40]
+
+
 def _numbers(values: Sequence[Any], name: str, where: str) -> list[float]:
     for value in values:
         if isinstance(value, bool) or not isinstance(value, int | float):
             raise UserError(f"{name} has {str(value)[:40]!r} in it, it must have numbers", where)
-        if not math.isfinite(value) or value < 0:
-            raise UserError(f"{name} has {value} in it, a measured one is not below 0", where)
+        if not _is_measured(value):
+            raise UserError(f"{name} has {_short(value)} in it, {_MEASURED}", where)
     return [float(value) for value in values]
 
 
@@ -108,10 +119,21 @@ def read_documents(path: Path) -> list[Document]:
         where = f"{path}:{text.count(chr(10), 0, place) + 1}"
         if not isinstance(value, dict):
             raise UserError(f"{str(value)[:40]!r} is no JSON object, take it out", where)
-        found.append(Document(where, value))
+        found.append(Document(where, _printable(value)))
     if not found:
         raise UserError("there is nothing in it, give a file with results", path)
     return found
+
+
+def _printable(value: Any) -> Any:
+    """The value with what no terminal and no page may be given in its texts as escapes."""
+    if isinstance(value, str):
+        return one_line(value)
+    if isinstance(value, list):
+        return [_printable(each) for each in value]
+    if isinstance(value, dict):
+        return {one_line(name): _printable(each) for name, each in value.items()}
+    return value
 
 
 def _values(text: str, path: Path) -> Iterator[tuple[int, Any]]:

@@ -34,7 +34,8 @@ def read_foreign(path: Path) -> list[ForeignRun]:
     tool, notes = _tool(found)
     records, left_out = _records(found, tool)
     if not records:
-        raise left_out[0]
+        nothing = NotComparable("there is no measurement in it", found[0].where)
+        raise left_out[0] if left_out else nothing
     by_workload: dict[str, list[ForeignRecord]] = {}
     for record in records:
         by_workload.setdefault(record.workload, []).append(record)
@@ -84,7 +85,11 @@ def _records(
                 case vllm.TOOL:
                     records.append(vllm.read(document))
                 case _:
-                    records += specforge.read(document)
+                    for each in specforge.read(document):
+                        if isinstance(each, ForeignRecord):
+                            records.append(each)
+                        else:
+                            left_out.append(each)
         except NotComparable as error:
             left_out.append(error)
     return records, left_out

@@ -5,13 +5,18 @@ import hashlib
 from tuner.errors import UserError
 from tuner.foreign.documents import Document
 from tuner.measure.samples import RequestSample, Window
+from tuner.measure.statistics import output_tok_s
 
 DETAILS = ("input_lens", "output_lens", "ttfts", "itls", "errors")
 """What `--output-details` (SGLang) and `--save-detailed` (vLLM) add; seconds and tokens."""
 
+_ROUNDING = 0.01
+"""Share by which a file's throughput may differ from that of its requests."""
+
 
 def window_of(found: Document, concurrency: int, seconds: float) -> Window | None:
-    """The measurement with its requests; None where the file has none.
+    """The measurement with its requests; None where the file has none, or others than those that
+    its `output_throughput` is of: an interval would then be around another figure.
 
     A request's chunks are told as two: the first token, and the rest at the end. Requests are told
     apart by their place in the file, the order in which they were sent.
@@ -28,7 +33,11 @@ def window_of(found: Document, concurrency: int, seconds: float) -> Window | Non
             zip(*columns, gaps, errors, strict=True)
         )
     )
-    return Window(concurrency, seconds, 0.0, samples)
+    window = Window(concurrency, seconds, 0.0, samples)
+    made, said = output_tok_s([window]), found.number("output_throughput")
+    if made is None or said is None or abs(made - said) > _ROUNDING * said:
+        return None
+    return window
 
 
 def _sample(

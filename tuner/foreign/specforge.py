@@ -37,8 +37,9 @@ def _benchmarks(found: Document) -> list[str]:
     ]
 
 
-def read(found: Document) -> Iterator[ForeignRecord]:
-    """A record for each run of each configuration. Raises UserError for a broken one."""
+def read(found: Document) -> Iterator[ForeignRecord | NotComparable]:
+    """A record for each run of each configuration, or why there is none of it. Raises UserError
+    for a broken one."""
     for name in _benchmarks(found):
         for each in found.objects(name):
             concurrency = each.whole("batch_size")
@@ -52,7 +53,9 @@ def read(found: Document) -> Iterator[ForeignRecord]:
             for metrics in each.objects("metrics"):
                 seconds, speed = metrics.needed("latency"), metrics.needed("output_throughput")
                 if speed == 0:
-                    raise NotComparable(f"{name} generated nothing", found.where)
+                    message = f"{name}, {configuration} at {concurrency}: nothing was generated"
+                    yield NotComparable(message, found.where)
+                    continue
                 yield ForeignRecord(
                     where=found.where,
                     concurrency=concurrency,

@@ -42,7 +42,7 @@ def read_machine(file: Path) -> dict[str, Any]:
         facts = json.loads(file.read_bytes())
     except OSError as error:
         raise UserError(f"{error.strerror}, restore it", file) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError("this is not JSON, restore it", file) from error
     if not isinstance(facts, dict):
         raise UserError("this is no JSON object, restore it", file)

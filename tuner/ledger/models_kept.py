@@ -46,7 +46,7 @@ def read_configs(file: Path) -> Configs:
         return {}
     except OSError as error:
         raise UserError(f"{error.strerror}, restore it", file) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError("this is not JSON, restore it or delete it", file) from error
     if not isinstance(data, dict) or not all(isinstance(each, dict) for each in data.values()):
         raise UserError("this is no object of objects, restore it or delete it", file)

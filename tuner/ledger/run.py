@@ -95,7 +95,7 @@ class Run(RunFolder):
             raise UserError(message, path) from error
         except OSError as error:
             raise UserError(f"{error.strerror}, give the path of a run folder", path) from error
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise UserError(
                 "this is not JSON, restore it or begin a new run", settings_file
             ) from error

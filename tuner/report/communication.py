@@ -2,6 +2,7 @@
 
 from tuner.comm.results import CommResults, Measured
 from tuner.comm.stage import Screening, read_screening
+from tuner.errors import UserError
 from tuner.report.findings import Findings
 from tuner.report.text import MISSING, code, count, duration, escaped, markdown_table
 
@@ -9,8 +10,14 @@ MAX_ROWS = 40
 
 
 def communication_words(findings: Findings) -> list[str]:
-    """Paragraphs for "How it was searched"; [] where the run has no such stage."""
-    screening = read_screening(findings.run.comm_file)
+    """Paragraphs for "How it was searched"; [] where the run has no such stage.
+
+    A broken comm.json is said and takes nothing else from the report, which rests on the ledger.
+    """
+    try:
+        screening = read_screening(findings.run.comm_file)
+    except UserError as error:
+        return [f"What was found of communication settings cannot be shown: {escaped(error)}."]
     if screening is None:
         return []
     carried = screening.back_end or "not said by its log"

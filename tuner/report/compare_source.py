@@ -19,6 +19,7 @@ from tuner.report.compare_row import Figures, Memory, Percentiles
 from tuner.report.cycles import Cycles
 from tuner.report.findings import NO_SPECULATION, Findings, Measured
 from tuner.sweep.point import Point
+from tuner.sweep.shown import one_line
 
 BEST = "best candidate"
 THE_SERVER = "the server as it is"
@@ -146,12 +147,14 @@ class RunSource:
         if value is None:
             return None
         bounds = (measured.metric(level, f"{metric}_{end}") for end in ("low", "high"))
+        again = self.findings.ledger.confirmation(measured.record)
+        stands = again is None or again.outcome == "ok"
         return Entry(
             configuration=measured.label,
             tok_s=Interval(value, *bounds),
             figures=self._figures(measured, level),
-            windows=self.findings.windows(measured, level),
-            lacking="no raw samples, so no interval",
+            windows=self.findings.windows(measured, level) if stands else (),
+            lacking="no raw samples, so no interval" if stands else "a launch of its own failed",
         )
 
     @cached_property
@@ -200,7 +203,7 @@ class FileSource:
 
     @property
     def name(self) -> str:
-        return f"{self.path.name}: {self.run.workload}"
+        return one_line(f"{self.path.name}: {self.run.workload}")
 
     @property
     def path(self) -> Path:

@@ -56,7 +56,8 @@ def chosen_words(findings: Findings, best: Measured) -> str | None:
         f"{code(first.label)} has a higher figure ({number(first.value, 3)} against "
         f"{number(best.value, 3)} times no speculation)"
     )
-    if findings.ledger.recommended is None:
+    chosen = findings.ledger.recommended
+    if chosen is None or chosen.trial != best.record.trial:
         return f"{told}, by no more than noise, and asks for more: {asks_for(first, best)}."
     return (
         f"{told}; by all measurements together the search takes this one, and has launched it once "

@@ -18,6 +18,7 @@ from tuner.report.memory import memory_table
 from tuner.report.page import page
 from tuner.report.searched import search_table
 from tuner.report.text import block, code, escaped
+from tuner.report.top_table import top_tables
 from tuner.report.winner import launch_command, launch_script, write_winner
 
 
@@ -53,7 +54,7 @@ def _written(findings: Findings) -> Path:
         launch=_launch(findings, script),
         metric=code(findings.metric),
         workload=sections.workload(findings),
-        tables=sections.top_tables(findings),
+        tables=top_tables(findings),
         figures=drawn,
         by_kind_words=sections.by_kind_words(findings),
         by_kind=sections.by_kind(findings),

@@ -3,9 +3,8 @@
 import shlex
 
 from tuner.ledger.record import TrialRecord
-from tuner.report.answer import throughput
 from tuner.report.back_end import nccl_doubt
-from tuner.report.findings import NO_SPECULATION, Findings, Measured
+from tuner.report.findings import NO_SPECULATION, Findings
 from tuner.report.text import (
     MISSING,
     code,
@@ -14,24 +13,10 @@ from tuner.report.text import (
     escaped,
     markdown_table,
     number,
-    ratio,
 )
+from tuner.report.top_table import is_cut, percent
 
-TOP = 10
 MAX_FAILURES = 30
-
-HEADER = [
-    "configuration",
-    "output tok/s",
-    "decode tok/s",
-    "speed-up",
-    "accept length",
-    "first accepted",
-    "TTFT p50, ms",
-    "TPOT p50, ms",
-    "cycle, ms",
-    "trial",
-]
 
 
 def simulated_words(findings: Findings) -> str | None:
@@ -72,10 +57,12 @@ def launch_words(findings: Findings) -> str:
 def workload(findings: Findings) -> str:
     """What was sent; no speed-up means anything without it."""
     load, measure = findings.sweep.workload, findings.sweep.measure
+    cut = any(is_cut(findings, level) for level in findings.levels)
+    fewer = " (fewer where a column has them)" if cut else ""
     return (
         f"Prompts {code(load.prompts)} (content {code(findings.run.settings.prompts)}), "
         f"{count(load.requests, 'request')} of {load.output_tokens} tokens at temperature "
-        f"{load.temperature:g}, {count(measure.repeats, 'window')} per concurrency after "
+        f"{load.temperature:g}, {count(measure.repeats, 'window')} per concurrency{fewer} after "
         f"{count(measure.warmup_requests, 'warm-up request')}"
         + (
             "; every request runs to its full length."
@@ -83,51 +70,6 @@ def workload(findings: Findings) -> str:
             else "; requests may stop early."
         )
     )
-
-
-def top_tables(findings: Findings) -> list[tuple[str, str]]:
-    """(heading, table) of the best configurations for each concurrency, the baseline first."""
-    several = len(findings.levels) > 1
-    return [
-        (f"Concurrency {level}" if several else "", _top_table(findings, level))
-        for level in findings.levels
-    ]
-
-
-def _top_table(findings: Findings, level: int) -> str:
-    rows = []
-    if findings.baseline is not None:
-        rows.append(_row(findings.baseline, level, f"**{NO_SPECULATION}**"))
-    reference = findings.sweep.baseline.reference_tok_s
-    if reference is not None and level == findings.levels[0]:
-        cells = [f"{NO_SPECULATION}, reference (not measured)", *[MISSING] * (len(HEADER) - 1)]
-        cells[1 if findings.metric == "output_tok_s" else 2] = number(reference)
-        rows.append(cells)
-    rows += [_row(each, level, code(each.label)) for each in findings.ranked[:TOP]]
-    table = markdown_table(HEADER, rows)
-    if (more := len(findings.ranked) - TOP) > 0:
-        table += f"\n\n{count(more, 'slower configuration')} not shown; `trials.jsonl` has all."
-    return table
-
-
-def _row(each: Measured, level: int, name: str) -> list[str]:
-    return [
-        name,
-        throughput(each, level, "output_tok_s"),
-        number(each.metric(level, "decode_tok_s")),
-        ratio(each.speedups.get(level)),
-        number(each.metric(level, "accept_length"), 2),
-        percent(each.metric(level, "accept_rate_first")),
-        number(each.metric(level, "ttft_ms_p50")),
-        number(each.metric(level, "tpot_ms_p50"), 2),
-        number(each.metric(level, "cycle_ms"), 2),
-        str(each.record.trial),
-    ]
-
-
-def percent(share: float | None) -> str:
-    """`47.0 %`."""
-    return MISSING if share is None else f"{100 * share:.1f} %"
 
 
 def by_kind_words(findings: Findings) -> str:

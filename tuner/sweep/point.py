@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from tuner.sweep.shown import one_line
+
 FlagValue = bool | int | float | str
 DraftTp = int | Literal["target"]
 
@@ -59,7 +61,10 @@ class Point:
         return json.dumps(self.to_json(), sort_keys=True)
 
     def label(self) -> str:
-        """What a table shows: `2 steps, topk 1, 3 tokens, draft TP 1, NCCL_PROTO=LL`."""
+        """What a table shows: `2 steps, topk 1, 3 tokens, draft TP 1, NCCL_PROTO=LL`.
+
+        One line that can be printed, whatever a value holds.
+        """
         parts = []
         if self.num_steps is not None:
             parts.append(f"{self.num_steps} step" + "s" * (self.num_steps != 1))
@@ -71,4 +76,4 @@ class Point:
             parts.append(f"draft TP {self.draft_tp}")
         parts += [f"{name}={value}" for name, value in self.env]
         parts += [f"--{n}" if v is True else f"--{n} {v}" for n, v in self.flags]
-        return ", ".join(parts)
+        return one_line(", ".join(parts))

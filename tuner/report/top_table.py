@@ -1,0 +1,84 @@
+"""The best configurations at each concurrency, as a table of report.md."""
+
+from tuner.report.answer import throughput
+from tuner.report.findings import NO_SPECULATION, Findings, Measured
+from tuner.report.text import MISSING, code, count, markdown_table, number, ratio
+
+TOP = 10
+
+HEADER = [
+    "configuration",
+    "output tok/s",
+    "decode tok/s",
+    "speed-up",
+    "accept length",
+    "first accepted",
+    "TTFT p50, ms",
+    "TPOT p50, ms",
+    "cycle, ms",
+    "trial",
+]
+
+
+def top_tables(findings: Findings) -> list[tuple[str, str]]:
+    """(heading, table) of the best configurations for each concurrency, the baseline first."""
+    several = len(findings.levels) > 1
+    return [
+        (f"Concurrency {level}" if several else "", _top_table(findings, level))
+        for level in findings.levels
+    ]
+
+
+def _top_table(findings: Findings, level: int) -> str:
+    rows = []
+    if findings.baseline is not None:
+        rows.append(_row(findings.baseline, level, f"**{NO_SPECULATION}**"))
+    reference = findings.sweep.baseline.reference_tok_s
+    if reference is not None and level == findings.levels[0]:
+        cells = [f"{NO_SPECULATION}, reference (not measured)", *[MISSING] * (len(HEADER) - 1)]
+        cells[1 if findings.metric == "output_tok_s" else 2] = number(reference)
+        rows.append(cells)
+    rows += [_row(each, level, code(each.label)) for each in findings.ranked[:TOP]]
+    header = HEADER
+    if is_cut(findings, level):
+        shown = [*([findings.baseline] if findings.baseline else []), *findings.ranked[:TOP]]
+        windows = {str(each.record.trial): _windows(findings, each, level) for each in shown}
+        header = [*HEADER[:-1], "windows", HEADER[-1]]
+        rows = [[*row[:-1], str(windows.get(row[-1]) or MISSING), row[-1]] for row in rows]
+    table = markdown_table(header, rows)
+    if (more := len(findings.ranked) - TOP) > 0:
+        table += f"\n\n{count(more, 'slower configuration')} not shown; `trials.jsonl` has all."
+    return table
+
+
+def is_cut(findings: Findings, level: int) -> bool:
+    """A shown configuration has fewer windows at a level than were asked for."""
+    counts = [_windows(findings, each, level) for each in findings.ranked[:TOP]]
+    return any(n is not None and n < findings.sweep.measure.repeats for n in counts)
+
+
+def _windows(findings: Findings, each: Measured, level: int) -> int | None:
+    """How many the figures of a configuration come from."""
+    requests = each.metric(level, "requests")
+    per_window = max(findings.sweep.workload.requests, level)
+    return None if requests is None else round(requests / per_window)
+
+
+def _row(each: Measured, level: int, name: str) -> list[str]:
+    return [
+        name,
+        throughput(each, level, "output_tok_s"),
+        number(each.metric(level, "decode_tok_s")),
+        ratio(each.speedups.get(level)),
+        number(each.metric(level, "accept_length"), 2),
+        percent(each.metric(level, "accept_rate_first")),
+        number(each.metric(level, "ttft_ms_p50")),
+        number(each.metric(level, "tpot_ms_p50"), 2),
+        number(each.metric(level, "cycle_ms"), 2),
+        str(each.record.trial),
+    ]
+
+
+def percent(share: float | None) -> str:
+    """`47.0 %`."""
+    return MISSING if share is None else f"{100 * share:.1f} %"
