@@ -9,6 +9,7 @@ from tests.sweeps import Listener, tiny_sweep
 from tuner.campaign.campaign import begin_run, reopen_run, run_sweep
 from tuner.comm.narrowing import OFF_PATH, SLOWER
 from tuner.engine.make import make_engine
+from tuner.errors import UserError
 from tuner.ledger.run import Run
 from tuner.plan import make_plan
 from tuner.report.run_report import write_report
@@ -131,3 +132,41 @@ def test_the_random_sampler_can_have_it_alone_and_the_plan_says_so(tmp_path: Pat
     run = begin_run(tmp_path / "runs", loaded, None)
     assert go(loaded, run).trials == 3
     assert "## How it was searched" in write_report(run).read_text()
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("tp", 8),
+        ("simulated", False),
+        ("settings", [{"env": {"NCCL_ALGO": "Ring"}, "failure": "HANG", "message": "-",
+                       "no_graphs": None, "latencies": []}]),
+        ("messages", [{"parts": ["verify"], "tokens": 4711, "elements": 4711, "bytes": 0}]),
+    ],
+)  # fmt: skip
+def test_what_was_timed_for_another_sweep_is_not_followed(
+    tmp_path: Path, key: str, value: object
+) -> None:
+    """A comm.json copied from another run would leave out what nobody has timed here."""
+    loaded = tiny_sweep(tmp_path, search=STAGED)
+    run = begin_run(tmp_path / "runs", loaded, None)
+    go(loaded, run)
+    data = json.loads(run.comm_file.read_text())
+    if key == "messages":
+        for setting in data["settings"]:
+            setting["latencies"] = setting["latencies"][:1]
+    run.comm_file.write_text(json.dumps({**data, key: value}))
+    with pytest.raises(UserError, match="timed for another sweep"):
+        go(loaded, reopen_run(run.path, loaded, None))
+
+
+def test_a_broken_file_takes_no_figure_from_the_report(tmp_path: Path) -> None:
+    """Speeds rest on the ledger; hours of them must not be lost with a table."""
+    loaded = tiny_sweep(tmp_path, search=STAGED)
+    run = begin_run(tmp_path / "runs", loaded, None)
+    go(loaded, run)
+    run.comm_file.write_text("{")
+    report = write_report(run).read_text()
+    assert "cannot be shown" in report
+    assert "this is not JSON" in report
+    assert "| trial |" in report

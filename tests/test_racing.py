@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.measure.make import World
+from tests.measure.make import World, sample, window
 from tests.sweeps import Listener
 from tuner.campaign.campaign import begin_run, reopen_run, run_sweep
 from tuner.engine.make import make_engine
@@ -182,12 +182,12 @@ def attempt(
 @pytest.mark.parametrize(
     ("over", "speeds", "windows"),
     [
-        ("geomean", {1: 0.85, 8: 0.85}, [1, 1]),  # slower everywhere
+        ("geomean", {1: 0.85, 8: 0.85}, [2, 2]),  # slower everywhere
         ("geomean", {1: 0.85, 8: 1.3}, [4, 4]),  # the best over all levels
-        ("geomean", {1: 0.85, 8: 1.0}, [1, 4]),  # slower at one, behind as a whole
-        ("min", {1: 0.85, 8: 1.3}, [1, 4]),
+        ("geomean", {1: 0.85, 8: 1.0}, [2, 4]),  # slower at one, behind as a whole
+        ("min", {1: 0.85, 8: 1.3}, [2, 4]),
         ("8", {1: 0.85, 8: 1.3}, [4, 4]),
-        ("8", {1: 0.85, 8: 0.85}, [1, 1]),
+        ("8", {1: 0.85, 8: 0.85}, [2, 2]),
     ],
 )
 def test_a_level_is_cut_short_only_where_the_point_is_behind_as_a_whole(
@@ -253,3 +253,38 @@ def test_what_a_dead_server_left_of_a_slow_length_is_not_whole(tmp_path: Path) -
     made = rig.attempt(Phase(1, "candidate", point, "launching"), 1, race=race)
     assert made.failure is not None
     assert not rig.is_complete(made.taken[point])
+
+
+def test_the_report_says_how_many_windows_each_figure_comes_from(tmp_path: Path) -> None:
+    """ "4 windows per concurrency" is not true of a trial that was cut short."""
+    loaded = raced(tmp_path)
+    run = begin_run(tmp_path / "runs", loaded, None)
+    go(loaded, run)
+    cut = next(each for each in run.records() if each.fell_behind)
+    assert cut.samples is not None
+    taken = len(read_samples(run.path / cut.samples)[1])
+    report = write_report(run).read_text()
+    assert "4 windows per concurrency (fewer where a column has them)" in report
+    assert "| windows | trial |" in report
+    assert f"| {taken} | {cut.trial} |" in report
+    assert "| 4 | 0 |" in report
+    (tmp_path / "whole").mkdir()
+    loaded = raced(tmp_path / "whole", MEASURE="racing: false")
+    run = begin_run(tmp_path / "whole" / "runs", loaded, None)
+    go(loaded, run)
+    assert "| windows |" not in write_report(run).read_text()
+
+
+def test_a_baseline_without_the_figure_races_nobody(tmp_path: Path) -> None:
+    """Answers of one chunk have no decode speed; that is no reason to lose a launch."""
+    loaded = raced(tmp_path)
+    text = loaded.text.replace("grid}", "grid, objective: {metric: decode_tok_s}}")
+    loaded.path.write_text(text)
+    loaded = load_sweep(loaded.path)
+    one_chunk = window(sample((0.5,), (24,)))
+    race = Race({1: [one_chunk]}, "no speculation", {1: [one_chunk]}, {})
+    run = begin_run(tmp_path / "runs", loaded, None)
+    rig, point = played(loaded, run, lambda phase: one_chunk), loaded.space.points[0]
+    made = rig.attempt(Phase(1, "candidate", point, "launching"), 1, race=race)
+    assert made.failure is None
+    assert rig.is_complete(made.taken[point])

@@ -1,5 +1,6 @@
 """Samplers in a run: refused before anything is launched, or followed to the report."""
 
+from importlib.machinery import PathFinder
 from pathlib import Path
 
 import pytest
@@ -22,6 +23,17 @@ def test_gp_without_torch_is_refused_at_its_line(tmp_path: Path, monkeypatch) ->
     assert str(caught.value).startswith(f"{loaded.path}:{line}: ")
     assert "pip install 'sglang-specbench[gp]'" in str(caught.value)
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_folder_called_torch_is_no_torch(tmp_path: Path, monkeypatch) -> None:
+    """Python finds one in the folder where `python -m tuner` is started."""
+    (tmp_path / "torch").mkdir()
+    found = PathFinder.find_spec("torch", [str(tmp_path)])
+    assert found is not None
+    monkeypatch.setattr("tuner.search.samplers.find_spec", lambda name: found)
+    loaded = tiny_sweep(tmp_path, search="sampler: gp, trials: 3")
+    with pytest.raises(UserError, match="gp needs torch"):
+        begin_run(tmp_path / "runs", loaded, None)
 
 
 def test_nsga2_searches_over_the_levels_and_the_report_names_the_front(tmp_path: Path) -> None:

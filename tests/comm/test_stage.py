@@ -8,6 +8,9 @@ from pathlib import Path
 import pytest
 
 from tuner.comm.carrier import carriers, own_tokens
+from tuner.comm.messages import Message
+from tuner.comm.results import CommResults, Measured
+from tuner.comm.settings import Setting
 from tuner.comm.stage import Screening, has_choice, read_screening, refusal, screen
 from tuner.errors import UserError
 from tuner.sweep.door import LoadedSweep, load_sweep
@@ -140,3 +143,38 @@ def test_there_must_be_something_to_decide(tmp_path: Path) -> None:
     assert not has_choice(loaded(tmp_path, "SGLANG_X: [unset, 1]"))
     for search in ("sampler: grid", "sampler: random", "stages: [anchors, model]"):
         assert not has_choice(loaded(tmp_path, SEARCH=search))
+
+
+@pytest.mark.parametrize(
+    ("place", "value"),
+    [
+        (("settings", 0, "latencies", 0, "rounds"), [0.0, 1.0, 1.0, 1.0]),
+        (("settings", 0, "latencies", 0, "rounds"), [float("nan")] * 4),
+        (("settings", 0, "latencies", 0, "rounds"), [1.0]),
+        (("settings", 0, "latencies", 0, "rounds"), []),
+        (("settings", 0, "latencies"), []),
+        (("messages",), []),
+        (("own_tokens",), "many"),
+        (("back_end",), 3),
+        (("seconds",), "long"),
+        (("not_measured",), []),
+    ],
+)
+def test_figures_that_cannot_be_are_refused_in_a_sentence(
+    tmp_path: Path, place: tuple[str | int, ...], value: object
+) -> None:
+    """A traceback hours into a run, or points left out for nothing, would be the other answers."""
+    rounds = ((5.0, 5.1, 5.0, 5.2),) * 2
+    sizes = Message(64, 128, 1, ("verify",)), Message(128, 256, 2, ("verify",))
+    told = CommResults(sizes, (Measured(Setting(), rounds),), "NCCL", "GPU", 2)
+    data = json.loads(json.dumps(Screening("NCCL", 8, told, seconds=1.5).to_json()))
+    path = tmp_path / "comm.json"
+    path.write_text(json.dumps(data))
+    assert read_screening(path) is not None
+    part = data
+    for step in place[:-1]:
+        part = part[step]
+    part[place[-1]] = value
+    path.write_text(json.dumps(data))
+    with pytest.raises(UserError, match="this is not what specbench"):
+        read_screening(path)

@@ -30,7 +30,8 @@ def narrowed_by_comm(loaded: LoadedSweep, run: Run, budget: Budget, progress: Pr
     """The sweep without the points that the stage rules out; after the baseline.
 
     Measures where the run has no comm.json yet. A benchmark that fails takes nothing away and
-    stops nothing. Raises UserError for a comm.json that is broken or cannot be written.
+    stops nothing. Raises UserError for a comm.json that is broken, of another sweep or cannot be
+    written.
     """
     if not has_choice(loaded):
         return Narrowed(loaded)
@@ -43,6 +44,8 @@ def narrowed_by_comm(loaded: LoadedSweep, run: Run, budget: Budget, progress: Pr
             return Narrowed(loaded)
         screening = _measured(loaded, run, progress)
         _write(run.comm_file, screening)
+    else:
+        screening.require_of(loaded, run.comm_file)
     found = screening.narrowing(loaded.sweep, loaded.space)
     progress.note(_words(loaded, screening, found))
     left = found.of(loaded.space)

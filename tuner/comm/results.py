@@ -1,6 +1,7 @@
 """What the benchmark has measured, as values and as JSON."""
 
 import json
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +56,18 @@ class CommResults:
         """Settings with latencies."""
         return tuple(each for each in self.measured if each.failure is None)
 
+    @property
+    def is_whole(self) -> bool:
+        """There are messages, and each setting that ran has positive latencies for every one, in
+        as many rounds as the others."""
+        known = [rounds for each in self.usable for rounds in each.rounds]
+        return (
+            bool(self.messages)
+            and all(len(each.rounds) == len(self.messages) for each in self.usable)
+            and len({len(rounds) for rounds in known}) <= 1
+            and all(rounds and all(0 < us < math.inf for us in rounds) for rounds in known)
+        )
+
     def to_json(self) -> dict[str, Any]:
         """The shape of `--json` and `--out`, without what follows from it."""
         return {
@@ -88,7 +101,7 @@ class CommResults:
         try:
             if data["format"] != FORMAT:
                 raise UserError(f"this has format {data['format']}, {FORMAT} is read here", where)
-            return cls(
+            found = cls(
                 messages=tuple(Message.from_json(each) for each in data["messages"]),
                 measured=tuple(_measured(each) for each in data["settings"]),
                 backend=data["backend"],
@@ -97,6 +110,9 @@ class CommResults:
                 simulated=data["simulated"],
                 notes=tuple(data["notes"]),
             )
+            if not found.is_whole:
+                raise ValueError("latencies are missing or no numbers")
+            return found
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             message = "this is not what specbench comm --out writes, make it again"
             raise UserError(message, where) from error

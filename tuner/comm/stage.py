@@ -64,6 +64,23 @@ class Screening:
     def _timing(self, sweep: Sweep) -> Timing | None:
         return None if self.results is None else Timing(self.results, sweep.workload.concurrency)
 
+    def require_of(self, loaded: LoadedSweep, where: Path) -> None:
+        """Raises UserError where what was timed cannot be of this sweep."""
+        if self.results is None:
+            return
+        sweep, points, found = loaded.sweep, loaded.space.points, self.results
+        counts = token_counts(points, sweep.workload.concurrency, sweep.model.tp)
+        sent = {(part, tokens) for part, sizes in counts.items() for tokens in sizes}
+        timed = {(part, each.tokens) for each in found.messages for part in each.parts}
+        if (
+            found.tp != sweep.model.tp
+            or found.simulated != (sweep.engine.kind == "simulated")
+            or not {each.setting for each in found.measured} <= {*settings_of(points)}
+            or not timed & sent
+        ):
+            message = "this was timed for another sweep, restore it or begin a new run"
+            raise UserError(message, where)
+
     def to_json(self) -> dict[str, Any]:
         """The shape of `specbench comm --out`, and what the search knows besides."""
         measured = {"format": FORMAT} if self.results is None else self.results.to_json()
@@ -80,9 +97,13 @@ class Screening:
     def from_json(cls, data: Mapping[str, Any], where: str) -> "Screening":
         """What `to_json` wrote. Raises UserError at `where` for anything else."""
         try:
-            why = data["not_measured"]
+            back_end, why = data["back_end"], data["not_measured"]
+            most, seconds = data["own_tokens"], data["seconds"]
+            for value, kinds in ((back_end, str), (why, str), (most, int), (seconds, int | float)):
+                if value is not None and not isinstance(value, kinds):
+                    raise TypeError(value)
             results = CommResults.from_json(data, where) if why is None else None
-            return cls(data["back_end"], data["own_tokens"], results, why, data["seconds"])
+            return cls(back_end, most, results, why, seconds)
         except (KeyError, TypeError) as error:
             message = "this is not what specbench wrote there, restore it or begin a new run"
             raise UserError(message, where) from error

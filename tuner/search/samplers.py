@@ -22,7 +22,10 @@ MAX_COMBINATIONS = 20_000
 
 def missing_library(spec: SearchSpec) -> str | None:
     """What to install for the sampler, in a sentence; None where it can run."""
-    if spec.sampler != "gp" or find_spec("torch") is not None:
+    if spec.sampler != "gp":
+        return None
+    found = find_spec("torch")
+    if found is not None and found.origin is not None:  # a folder of that name has none
         return None
     return (
         "gp needs torch, which is not installed here: pip install 'sglang-specbench[gp]', or "

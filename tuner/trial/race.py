@@ -5,6 +5,7 @@ levels are measured all the same, and where it turns out not to be behind as a w
 that were left out are measured too.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -15,6 +16,10 @@ from tuner.search.objective import objective
 from tuner.sweep.model import Sweep
 from tuner.sweep.point import Point
 from tuner.trial.taken import Stop, Taken, Windows
+
+MIN_WINDOWS = 2
+"""Before a point is slower: one window has no interval of its own, and the baseline's windows,
+which would lend it theirs, are quieter."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +54,7 @@ class Race:
         """Points that were slower at a level and yet are not behind in the objective."""
         whole = [taken.windows for taken in lanes.values() if not taken.slower_at]
         values = [self._value(sweep, each) for each in (self.rival, *whole)]
-        best = max(value for value in values if value is not None)
+        best = max((value for value in values if value is not None), default=math.inf)
         return [
             point
             for point, taken in lanes.items()
@@ -64,6 +69,8 @@ class Race:
         """Against the incumbent, and against the fastest of those that share the launch."""
         metric = sweep.search.objective.metric
         own, count = lanes[point].windows[level], lanes[point].count(level)
+        if count < MIN_WINDOWS:
+            return None
         here = [WindowSpread.of(each.windows[level], metric) for each in lanes.values()]
         spread = WindowSpread.sum([self.spreads.get(level, WindowSpread()), *here])
         rivals = [(self.name, self.rival.get(level, ()), LEVEL)]
