@@ -1,10 +1,8 @@
 """What the benchmark has measured, as values and as JSON."""
 
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from tuner.comm.messages import Message
@@ -116,20 +114,6 @@ class CommResults:
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             message = "this is not what specbench comm --out writes, make it again"
             raise UserError(message, where) from error
-
-
-def read_results(path: Path) -> CommResults:
-    """The file that `specbench comm --out` wrote. Raises UserError."""
-    try:
-        data = json.loads(path.read_bytes())
-    except OSError as error:
-        message = f"{error.strerror}, give a file that specbench comm --out wrote"
-        raise UserError(message, path) from error
-    except ValueError as error:
-        raise UserError(
-            "this is not JSON, make it again with specbench comm --out", path
-        ) from error
-    return CommResults.from_json(data, str(path))
 
 
 def _measured(data: Mapping[str, Any]) -> Measured:
