@@ -10,9 +10,9 @@ import pytest
 from tests.report.make_run import SIMULATED, SWEEP, Trial, chain, make_run
 from tuner.errors import NotComparable, UserError
 from tuner.ledger.run import Run
-from tuner.report.compare import Comparison, compare
-from tuner.report.compare_row import Row
-from tuner.report.compare_words import comparison_markdown, comparison_text
+from tuner.report.compare.comparison import Comparison, compare
+from tuner.report.compare.row import Row
+from tuner.report.compare.words import comparison_markdown, comparison_text
 
 BEST = 100.0
 

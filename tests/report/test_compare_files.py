@@ -11,9 +11,9 @@ from tests.foreign.files import REAL, bench_serving, bench_speculative, jsonl, s
 from tests.report.make_run import SIMULATED
 from tests.report.test_compare import row, run_of
 from tuner.errors import NotComparable, UserError
-from tuner.report.compare import Comparison, compare
-from tuner.report.compare_source import open_sources
-from tuner.report.compare_words import comparison_markdown, comparison_text
+from tuner.report.compare.comparison import Comparison, compare
+from tuner.report.compare.source import open_sources
+from tuner.report.compare.words import comparison_markdown, comparison_text
 
 
 def compared(*paths: Path) -> Comparison:

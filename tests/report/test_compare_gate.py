@@ -13,9 +13,9 @@ from tests.report.test_compare import row, run_of
 from tuner.errors import NotComparable
 from tuner.ledger.run import Run
 from tuner.measure.samples import Window
-from tuner.report.compare import compare
-from tuner.report.compare_page import comparison_page
-from tuner.report.compare_words import comparison_markdown, comparison_text
+from tuner.report.compare.comparison import compare
+from tuner.report.compare.page import comparison_page
+from tuner.report.compare.words import comparison_markdown, comparison_text
 
 TWO_LEVELS = SWEEP.replace("concurrency: [1]", "concurrency: [1, 4]")
 ENDPOINT = SWEEP.replace(

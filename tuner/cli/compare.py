@@ -11,7 +11,7 @@ from tuner.errors import UserError
 from tuner.report.text import ratio
 
 if TYPE_CHECKING:
-    from tuner.report.compare import Comparison
+    from tuner.report.compare.comparison import Comparison
 
 REGRESSION = 3
 """The exit code."""
@@ -33,8 +33,8 @@ class CompareOptions:
 def run_compare(paths: tuple[Path, ...], options: CompareOptions) -> int:
     """Compare and tell; the exit code. Raises NotComparable and UserError."""
     from tuner.foreign.door import is_foreign
-    from tuner.report.compare import compare
-    from tuner.report.compare_source import open_sources
+    from tuner.report.compare.comparison import compare
+    from tuner.report.compare.source import open_sources
 
     if options.markdown and options.as_json:
         raise click.UsageError("--markdown and --json are two forms, give one of them.")
@@ -49,7 +49,7 @@ def run_compare(paths: tuple[Path, ...], options: CompareOptions) -> int:
     else:
         _write(options.out, told + "\n")
     if options.html is not None:
-        from tuner.report.compare_page import comparison_page
+        from tuner.report.compare.page import comparison_page
 
         _write(options.html, comparison_page(comparison))
     if options.fail_on is None:
@@ -59,7 +59,7 @@ def run_compare(paths: tuple[Path, ...], options: CompareOptions) -> int:
 
 
 def _told(comparison: "Comparison", options: CompareOptions) -> str:
-    from tuner.report.compare_words import comparison_markdown, comparison_text
+    from tuner.report.compare.words import comparison_markdown, comparison_text
 
     if options.as_json:
         return json.dumps(comparison.to_json(), indent=2)

@@ -6,9 +6,9 @@ from tempfile import TemporaryDirectory
 from matplotlib.figure import Figure
 
 from tuner.report import drawing
-from tuner.report.compare import GATED, Comparison
-from tuner.report.compare_row import FASTER, SLOWER, Row
-from tuner.report.compare_words import comparison_markdown
+from tuner.report.compare.comparison import GATED, Comparison
+from tuner.report.compare.row import FASTER, SLOWER, Row
+from tuner.report.compare.words import comparison_markdown
 from tuner.report.inline_svg import inline_svg
 from tuner.report.page import page
 from tuner.report.text import escaped

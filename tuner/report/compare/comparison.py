@@ -7,8 +7,13 @@ from typing import Any
 from tuner.errors import NotComparable, UserError
 from tuner.ledger.run import Run
 from tuner.measure.statistics import Interval, Metric, speedup
-from tuner.report.comparability import differences, launch_notes, refuse_unlike, refuse_unlike_file
-from tuner.report.compare_row import (
+from tuner.report.compare.comparability import (
+    differences,
+    launch_notes,
+    refuse_unlike,
+    refuse_unlike_file,
+)
+from tuner.report.compare.row import (
     FASTER,
     NOT_COMPARABLE,
     REFERENCE,
@@ -17,7 +22,7 @@ from tuner.report.compare_row import (
     Figures,
     Row,
 )
-from tuner.report.compare_source import BEST, THE_SERVER, Entry, FileSource, RunSource, Source
+from tuner.report.compare.source import BEST, THE_SERVER, Entry, FileSource, RunSource, Source
 from tuner.report.findings import NO_SPECULATION, Findings
 
 GATED = (NO_SPECULATION, BEST, THE_SERVER)

@@ -14,8 +14,8 @@ from tuner.ledger.run import Run
 from tuner.measure.samples import Window
 from tuner.measure.statistics import Interval, Metric, throughput_interval
 from tuner.memory.held import cache_of
-from tuner.report.comparability import best_at, confirmed
-from tuner.report.compare_row import Figures, Memory, Percentiles
+from tuner.report.compare.comparability import best_at, confirmed
+from tuner.report.compare.row import Figures, Memory, Percentiles
 from tuner.report.cycles import Cycles
 from tuner.report.findings import NO_SPECULATION, Findings, Measured
 from tuner.sweep.point import Point

@@ -2,9 +2,9 @@
 
 from collections.abc import Iterator
 
-from tuner.report.compare import Comparison
-from tuner.report.compare_row import NOT_COMPARABLE, REFERENCE, Row, cells_of, reasons_of
-from tuner.report.compare_source import BEST
+from tuner.report.compare.comparison import Comparison
+from tuner.report.compare.row import NOT_COMPARABLE, REFERENCE, Row, cells_of, reasons_of
+from tuner.report.compare.source import BEST
 from tuner.report.text import code, escaped, markdown_table, text_table
 
 CAVEAT = (
