@@ -4,10 +4,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from tuner.choice import fastest_candidate
+from tuner.ledger.raw_samples import samples_of
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.measure.racing import WindowSpread
-from tuner.measure.samples_file import read_samples
 from tuner.search.decision import Decision
 from tuner.sweep.model import Sweep
 from tuner.sweep.point import Point
@@ -55,7 +55,7 @@ class Races:
         if best is None or value is None or value <= 1:
             return "no speculation", self.baseline
         if self._incumbent is None or self._incumbent[0] != best.trial:
-            self._incumbent = best.trial, self._windows(best)
+            self._incumbent = best.trial, samples_of(self.run, best)
         if not self._incumbent[1]:  # its samples are gone; the baseline's are checked at the start
             return "no speculation", self.baseline
         return f"trial {best.trial}, the best before it", self._incumbent[1]
@@ -66,10 +66,6 @@ class Races:
             if record.trial not in self._spreads:
                 self._spreads[record.trial] = {
                     level: WindowSpread.of(windows, metric)
-                    for level, windows in self._windows(record).items()
+                    for level, windows in samples_of(self.run, record).items()
                 }
         return [self._spreads[record.trial] for record in records]
-
-    def _windows(self, record: TrialRecord) -> Windows:
-        path = None if record.samples is None else self.run.path / record.samples
-        return read_samples(path) if path is not None and path.exists() else {}

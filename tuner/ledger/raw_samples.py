@@ -9,8 +9,15 @@ from tuner.measure.samples_file import read_samples
 from tuner.measure.statistics import Interval, Metric, speedup
 
 
+def samples_of(run: Run, record: TrialRecord) -> Mapping[int, list[Window]]:
+    """A trial's windows by concurrency; {} where none are on disk. Raises UserError where the file
+    is broken."""
+    path = None if record.samples is None else run.path / record.samples
+    return read_samples(path) if path is not None and path.exists() else {}
+
+
 class RawSamples:
-    """What `read_samples` gives, by trial. Raises UserError where a file is broken."""
+    """What `samples_of` gives, by trial; kept. Raises UserError where a file is broken."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -19,9 +26,7 @@ class RawSamples:
     def of(self, record: TrialRecord) -> Mapping[int, list[Window]]:
         """A trial's windows by concurrency; {} where none are on disk."""
         if record.trial not in self._read:
-            path = None if record.samples is None else self._run.path / record.samples
-            there = path is not None and path.exists()
-            self._read[record.trial] = read_samples(path) if path is not None and there else {}
+            self._read[record.trial] = samples_of(self._run, record)
         return self._read[record.trial]
 
     def ratio(
