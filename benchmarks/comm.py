@@ -11,6 +11,7 @@ from tuner.comm.carrier import Carrier
 from tuner.comm.messages import Message, thinned, token_counts
 from tuner.comm.narrowing import narrowing, undecided
 from tuner.comm.results import CommResults, Measured
+from tuner.comm.screening import screened_apart
 from tuner.comm.settings import Setting, settings_of
 from tuner.comm.timed import Timing, timed_shares
 from tuner.errors import Failure
@@ -50,7 +51,7 @@ def comm_stage(landscape: Landscape, seed: int) -> Stage:
     messages = thinned(tuple(Message(tokens, 0, tokens, ("verify",)) for tokens in counts))
     measured = tuple(_measured(landscape, each, messages, seed) for each in settings)
     results = CommResults(messages, measured, "landscape", "simulated", landscape.tp, True)
-    timing = Timing(results, levels)
+    timing = Timing(results, levels, screened_apart(results))
     left = narrowing(space.points, carrier, timing).of(space)
     hung = sum(each.failure is not None for each in measured)
     seconds = expected_s(len(settings), len(messages)) + HUNG_S * hung

@@ -8,6 +8,7 @@ from tuner.comm.carrier import Carrier
 from tuner.comm.messages import Message
 from tuner.comm.narrowing import OFF_PATH, SAME, SLOWER, SLOWER_HERE, Narrowing, narrowing
 from tuner.comm.results import CommResults, Measured
+from tuner.comm.screening import screened_apart
 from tuner.comm.settings import Setting
 from tuner.comm.timed import Timing, timed_shares
 from tuner.errors import Failure
@@ -29,7 +30,8 @@ def timing(**us: Sequence[float] | Failure) -> Timing:
             measured.append(Measured(setting, failure=found, message="as told"))
         else:
             measured.append(Measured(setting, tuple((each, each * 1.001) for each in found)))
-    return Timing(CommResults(MESSAGES, tuple(measured), "fake", "fake", 4), [1])
+    results = CommResults(MESSAGES, tuple(measured), "fake", "fake", 4)
+    return Timing(results, [1], screened_apart(results))
 
 
 def through(kind: Carrier, points: Sequence[Point], told: Timing | None = None) -> Narrowing:

@@ -48,7 +48,7 @@ def own_tokens(sweep: Sweep, environment: Mapping[str, str]) -> int | None:
 def carriers(sweep: Sweep, back_end: str | None, most: int | None) -> Callable[[Point], Carrier]:
     """For any point of the sweep. `back_end` is what the baseline's log shows, None: nothing;
     `most` is `own_tokens`."""
-    base = server_config(sweep, None)
+    base = _chosen_by(server_config(sweep, None))
     shown_own = back_end is not None and back_end not in THROUGH_NCCL
 
     def carrier(point: Point) -> Carrier:
@@ -57,8 +57,7 @@ def carriers(sweep: Sweep, back_end: str | None, most: int | None) -> Callable[[
             return "another"
         if dict(point.flags).get("enable-nccl-nvls"):  # the benchmark has the server's flags alone
             return "another"
-        alike = _chosen_by(config) == _chosen_by(base)
-        if shown_own and alike and _fits(point, sweep, most):
+        if shown_own and _chosen_by(config) == base and _fits(point, sweep, most):
             return "own kernels"
         return "NCCL"
 

@@ -62,7 +62,9 @@ class Screening:
         return carriers(sweep, self.back_end, self.own_tokens)
 
     def _timing(self, sweep: Sweep) -> Timing | None:
-        return None if self.results is None else Timing(self.results, sweep.workload.concurrency)
+        if self.results is None or self.screened is None:
+            return None
+        return Timing(self.results, sweep.workload.concurrency, self.screened)
 
     def require_of(self, loaded: LoadedSweep, where: Path) -> None:
         """Raises UserError where what was timed cannot be of this sweep."""

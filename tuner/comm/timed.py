@@ -8,7 +8,7 @@ from functools import cached_property
 from tuner.comm.carrier import Carrier
 from tuner.comm.messages import token_counts
 from tuner.comm.results import CommResults, Measured
-from tuner.comm.screening import Screened, screened_apart
+from tuner.comm.screening import Screened
 from tuner.comm.settings import Setting
 from tuner.sweep.point import Point
 
@@ -27,12 +27,9 @@ class Timing:
     results: CommResults
     levels: Sequence[int]
     """Concurrency."""
+    screened: Screened
+    """What is worth a server, over all sizes (`screened_apart`)."""
     _ratios: dict[tuple[Setting, Setting, int], bool] = field(default_factory=dict)
-
-    @cached_property
-    def screened(self) -> Screened:
-        """What is worth a server, over all sizes."""
-        return screened_apart(self.results)
 
     @cached_property
     def rows(self) -> Mapping[Setting, Measured]:
