@@ -33,7 +33,7 @@ class LevelBest:
         """As `--json` prints it; a point that is null is no speculation."""
         return {
             "best": self.record.point,
-            "speedup": _interval(self.speedup),
+            "speedup": self.speedup.to_json(),
             "not_told_apart": [each.point for each in self.alike],
         }
 
@@ -159,11 +159,7 @@ def speedups_of(record: TrialRecord | None) -> dict[int, Interval]:
 
 
 def _shown(ratios: Mapping[int, Interval]) -> dict[str, dict[str, float | None]]:
-    return {str(level): _interval(each) for level, each in ratios.items()}
-
-
-def _interval(of: Interval) -> dict[str, float | None]:
-    return {"value": of.value, "low": of.low, "high": of.high}
+    return {str(level): each.to_json() for level, each in ratios.items()}
 
 
 def _by_level(ledger: Ledger, samples: RawSamples, spec: ObjectiveSpec) -> dict[int, LevelBest]:

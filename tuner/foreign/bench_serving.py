@@ -6,6 +6,9 @@ the first token by the tokens after it) are those of requests, in ms; `accept_le
 server's `avg_spec_accept_length`: tokens per verify, bonus included, since the server started.
 """
 
+from collections.abc import Iterator
+from dataclasses import replace
+
 from tuner.errors import NotComparable
 from tuner.foreign.documents import Document
 from tuner.foreign.record import (
@@ -28,32 +31,40 @@ def recognises(found: Document) -> bool:
     return found.has("backend", "dataset_name", "sharegpt_output_len", "max_concurrency")
 
 
-def read(found: Document) -> ForeignRecord:
+def read(found: Document) -> Iterator[ForeignRecord]:
     """Raises NotComparable for an open loop, UserError for a broken line."""
     concurrency = closed_loop(found)
     info = _server_info(found)
     workload = _workload(found)
     speculates, configuration = _configuration(found, info)
+    yield replace(
+        measured(found, concurrency, workload),
+        configuration=configuration,
+        speculates=speculates,
+        accept_length=found.number("accept_length") or None,
+        model=info.text("model_path"),
+        version=info.text("version"),
+        simulated="simulated" in info,
+    )
+
+
+def measured(found: Document, concurrency: int, workload: str) -> ForeignRecord:
+    """What `vllm bench` writes under the same names with the same definitions, too."""
     seconds = found.needed("duration")
     window = window_of(found, concurrency, seconds)
-    version = info.text("version")
     return ForeignRecord(
         where=found.where,
         concurrency=concurrency,
         workload=workload,
-        configuration=configuration,
-        speculates=speculates,
+        configuration=UNSAID,
+        speculates=None,
         output_tok_s=throughput(found),
         tokens=found.whole("total_output_tokens"),
         seconds=seconds,
         ttft_ms=percentiles(found, "ttft"),
         tpot_ms=percentiles(found, "tpot"),
-        accept_length=found.number("accept_length") or None,
         windows=(window,) if window else (),
         prompts=prompts_of(window, workload),
-        model=info.text("model_path"),
-        version=version,
-        simulated="simulated" in info,
     )
 
 

@@ -6,6 +6,8 @@ As of SGLang's commit 01d2a3d0d57b: `acc_length` is the server's `avg_spec_accep
 that anyone measured.
 """
 
+from collections.abc import Iterator
+
 from tuner.errors import NotComparable
 from tuner.foreign.documents import Document
 from tuner.foreign.record import NO_SPECULATION, ForeignRecord, configuration_of
@@ -23,7 +25,7 @@ def recognises(found: Document) -> bool:
     return found.has("batch_size", "steps", "topk", "num_draft_tokens", "acc_length", "speed")
 
 
-def read(found: Document) -> ForeignRecord:
+def read(found: Document) -> Iterator[ForeignRecord]:
     """Raises UserError for a broken line."""
     found.needed("speed")
     numbers = [found.whole(name) for name in ("steps", "topk", "num_draft_tokens")]
@@ -32,7 +34,7 @@ def read(found: Document) -> ForeignRecord:
     concurrency = found.whole("batch_size")
     if not concurrency:
         raise NotComparable("batch_size is 0, so nothing was measured", found.where)
-    return ForeignRecord(
+    yield ForeignRecord(
         where=found.where,
         concurrency=concurrency,
         workload="its own eight prompts, 512 tokens each",

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Protocol
 
 from tuner.errors import NotComparable, UserError
 from tuner.foreign import bench_serving, bench_speculative, specforge, vllm
@@ -31,37 +32,52 @@ def read_foreign(path: Path) -> list[ForeignRun]:
     """
     files = sorted(path.glob(SUMMARY)) if path.is_dir() else [path]
     found = [document for file in files for document in read_documents(file)]
-    tool, notes = _tool(found)
-    records, left_out = _records(found, tool)
+    reader = _reader(found)
+    records, left_out = _records(found, reader)
     if not records:
         nothing = NotComparable("there is no measurement in it", found[0].where)
         raise left_out[0] if left_out else nothing
     by_workload: dict[str, list[ForeignRecord]] = {}
     for record in records:
         by_workload.setdefault(record.workload, []).append(record)
-    told = [*(f"left out: {error}" for error in left_out), *notes]
+    told = [*(f"left out: {error}" for error in left_out), *reader.NOTES]
     return [
-        ForeignRun(path, tool, workload, *_once(each, told))
+        ForeignRun(path, reader.TOOL, workload, *_once(each, told))
         for workload, each in by_workload.items()
     ]
 
 
-def _tool(found: Iterable[Document]) -> tuple[str, tuple[str, ...]]:
-    """What all of the file was written by."""
-    names: dict[str, str] = {}
-    notes: tuple[str, ...] = ()
+class Reader(Protocol):
+    """A module that reads the results of one benchmark."""
+
+    @property
+    def TOOL(self) -> str: ...  # noqa: N802
+    @property
+    def NOTES(self) -> tuple[str, ...]: ...  # noqa: N802
+
+    def recognises(self, found: Document, /) -> bool: ...
+
+    def read(self, found: Document, /) -> Iterable[ForeignRecord | NotComparable]:
+        """The measurements of one object, or why one cannot be compared; that is raised where it
+        holds for all of them."""
+        ...
+
+
+READERS: tuple[Reader, ...] = (bench_serving, bench_speculative, vllm, specforge)
+
+
+def _reader(found: Iterable[Document]) -> Reader:
+    """Of the benchmark that wrote all of the file."""
+    readers: dict[str, tuple[Reader, str]] = {}
     for document in found:
-        for module in (bench_serving, bench_speculative, vllm, specforge):
-            if module.recognises(document):
-                names.setdefault(module.TOOL, document.where)
-                notes = module.NOTES
-                break
-        else:
+        reader = next((each for each in READERS if each.recognises(document)), None)
+        if reader is None:
             raise UserError(_unknown(document), document.where)
-    if len(names) > 1:
-        (one, _), (other, where), *_ = names.items()
+        readers.setdefault(reader.TOOL, (reader, document.where))
+    if len(readers) > 1:
+        (one, _), (other, (_, where)), *_ = readers.items()
         raise UserError(f"this is of {other}, the lines before are of {one}: split them", where)
-    return next(iter(names)), notes
+    return next(reader for reader, _ in readers.values())
 
 
 def _unknown(document: Document) -> str:
@@ -71,25 +87,17 @@ def _unknown(document: Document) -> str:
 
 
 def _records(
-    found: Iterable[Document], tool: str
+    found: Iterable[Document], reader: Reader
 ) -> tuple[list[ForeignRecord], list[NotComparable]]:
     records: list[ForeignRecord] = []
     left_out: list[NotComparable] = []
     for document in found:
         try:
-            match tool:
-                case bench_serving.TOOL:
-                    records.append(bench_serving.read(document))
-                case bench_speculative.TOOL:
-                    records.append(bench_speculative.read(document))
-                case vllm.TOOL:
-                    records.append(vllm.read(document))
-                case _:
-                    for each in specforge.read(document):
-                        if isinstance(each, ForeignRecord):
-                            records.append(each)
-                        else:
-                            left_out.append(each)
+            for each in reader.read(document):
+                if isinstance(each, ForeignRecord):
+                    records.append(each)
+                else:
+                    left_out.append(each)
         except NotComparable as error:
             left_out.append(error)
     return records, left_out

@@ -9,13 +9,14 @@ successful requests by the wall time; TTFT and TPOT are those of requests, in ms
 summary.json, a list of them, and adds run_number and the parameters behind it.
 """
 
+from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 from tuner.errors import NotComparable, UserError
-from tuner.foreign.bench_serving import closed_loop, percentiles, throughput
+from tuner.foreign.bench_serving import closed_loop, measured
 from tuner.foreign.documents import Document
 from tuner.foreign.record import UNSAID, ForeignRecord
-from tuner.foreign.requests import prompts_of, window_of
 
 TOOL = "vllm bench"
 NOTES: tuple[str, ...] = ()
@@ -30,7 +31,7 @@ def _failed(found: Document) -> bool:
     return found.has("error_type", "error", "serve_overrides")
 
 
-def read(found: Document) -> ForeignRecord:
+def read(found: Document) -> Iterator[ForeignRecord]:
     """Raises NotComparable for an open loop or no text generation, UserError for a broken file."""
     if _failed(found):
         words = f"{found.fields['error_type']}: {found.fields['error']}"[:200]
@@ -43,25 +44,15 @@ def read(found: Document) -> ForeignRecord:
     workload = (
         f"{found.whole('num_prompts')} prompts of {found.whole('total_input_tokens')} tokens in all"
     )
-    seconds = found.needed("duration")
-    window = window_of(found, concurrency, seconds)
+    base = measured(found, concurrency, workload)
     rate = found.number("spec_decode_acceptance_rate")
-    return ForeignRecord(
-        where=found.where,
-        concurrency=concurrency,
-        workload=workload,
+    yield replace(
+        base,
         configuration=parameters or ("speculating" if speculates else UNSAID),
         speculates=speculates,
-        output_tok_s=throughput(found),
-        tokens=found.whole("total_output_tokens"),
-        seconds=seconds,
-        ttft_ms=percentiles(found, "ttft"),
-        tpot_ms=percentiles(found, "tpot"),
         accept_length=found.number("spec_decode_acceptance_length") or None,
         accept_rate=None if rate is None else rate / 100,
         accept_rate_by_position=_positions(found),
-        windows=(window,) if window else (),
-        prompts=prompts_of(window, workload),
         model=found.text("model_id"),
     )
 

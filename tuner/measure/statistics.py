@@ -36,6 +36,10 @@ class Interval:
     low: float | None
     high: float | None
 
+    def to_json(self) -> dict[str, float | None]:
+        """The shape of `--json`."""
+        return {"value": self.value, "low": self.low, "high": self.high}
+
     @property
     def includes_one(self) -> bool | None:
         """Of a ratio: whether it may as well be 1. None where nothing shows the spread."""

@@ -3,6 +3,7 @@
 from dataclasses import dataclass, field
 from typing import Any
 
+from tuner.foreign.record import NONE, Percentiles
 from tuner.measure.statistics import Interval
 from tuner.report.text import MISSING, duration, interval, number, ratio
 
@@ -10,9 +11,6 @@ NOT_COMPARABLE = "not comparable: "
 REFERENCE = "reference"
 FASTER, SLOWER, SAME = "faster", "slower", "no difference seen"
 
-Percentiles = tuple[float | None, float | None, float | None]
-"""p50, p90 and p99."""
-UNKNOWN: Percentiles = (None, None, None)
 RANKS = (50, 90, 99)
 
 
@@ -41,8 +39,8 @@ class Memory:
 class Figures:
     """What a server did at one concurrency, beside its throughput. None: not measured."""
 
-    ttft_ms: Percentiles = UNKNOWN
-    tpot_ms: Percentiles = UNKNOWN
+    ttft_ms: Percentiles = NONE
+    tpot_ms: Percentiles = NONE
     accept_length: float | None = None
     accept_rate: float | None = None
     accept_rate_by_position: tuple[float, ...] | None = None
@@ -147,12 +145,10 @@ def _cycle(figures: Figures) -> str:
 
 
 def _ranks(values: Percentiles, digits: int) -> str:
-    if values == UNKNOWN:
+    if values == NONE:
         return MISSING
     return "/".join(number(value, digits) for value in values)
 
 
 def _interval_json(bounds: Interval | None) -> dict[str, float | None] | None:
-    if bounds is None:
-        return None
-    return {"value": bounds.value, "low": bounds.low, "high": bounds.high}
+    return None if bounds is None else bounds.to_json()

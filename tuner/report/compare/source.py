@@ -8,14 +8,14 @@ from typing import Protocol
 
 from tuner.engine.sglang.sizes import read_sizes
 from tuner.foreign.door import is_foreign, read_foreign
-from tuner.foreign.record import ForeignRecord, ForeignRun
+from tuner.foreign.record import ForeignRecord, ForeignRun, Percentiles
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.measure.samples import Window
 from tuner.measure.statistics import Interval, Metric, throughput_interval
 from tuner.memory.held import cache_of
 from tuner.report.compare.comparability import best_at, confirmed
-from tuner.report.compare.row import Figures, Memory, Percentiles
+from tuner.report.compare.row import Figures, Memory
 from tuner.report.cycles import Cycles
 from tuner.report.findings import NO_SPECULATION, Findings, Measured
 from tuner.sweep.point import Point
