@@ -1,6 +1,5 @@
 """The stage `comm` within a run: timed once, kept in comm.json, followed also after a resume."""
 
-import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -12,6 +11,7 @@ from tuner.comm.stage import Screening, expected, has_choice, read_screening, sc
 from tuner.engine.sglang.all_reduce import logged_backend
 from tuner.errors import UserError
 from tuner.ledger.run import Run
+from tuner.ledger.whole import write_json
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.point import Point
 
@@ -64,12 +64,8 @@ def _measured(loaded: LoadedSweep, run: Run, progress: Progress) -> Screening:
 
 
 def _write(path: Path, screening: Screening) -> None:
-    """The whole file or nothing."""
-    partial = path.with_suffix(".partial")
     try:
-        text = json.dumps(screening.to_json(), indent=2, ensure_ascii=False)
-        partial.write_text(text + "\n", encoding="utf-8")
-        partial.replace(path)
+        write_json(path, screening.to_json())
     except OSError as error:
         message = f"{error.strerror}, free some space and resume the run"
         raise UserError(message, path) from error

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from tuner.engine.models import Role
 from tuner.errors import UserError
+from tuner.ledger.whole import write_json
 from tuner.memory.models import Configs, configs_here
 from tuner.sweep.model import Sweep
 
@@ -28,11 +29,8 @@ def keep_configs(file: Path, sweep: Sweep) -> None:
     both = {**configs_here(sweep), **kept}
     if both.keys() == kept.keys():
         return
-    partial = file.with_suffix(".partial")
     try:
-        # ASCII: a config.json may hold what UTF-8 cannot.
-        partial.write_text(json.dumps(both, indent=1) + "\n", encoding="utf-8")
-        partial.replace(file)
+        write_json(file, both, ascii_only=True)  # a config.json may hold what UTF-8 cannot
     except OSError as error:
         message = f"this cannot be written: {error.strerror}, give a run that can be"
         raise UserError(message, file) from error

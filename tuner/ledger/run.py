@@ -21,6 +21,7 @@ from tuner.ledger.machine import machine_facts, read_machine
 from tuner.ledger.models_kept import keep_configs, read_configs
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.resumable import refuse_unusable
+from tuner.ledger.whole import write_json
 from tuner.memory.models import Configs
 from tuner.sweep.document import read_document
 from tuner.sweep.model import Strict, Sweep
@@ -74,8 +75,8 @@ class Run(RunFolder):
             path = _new_folder(root, stamp)
             run = cls(path, settings)
             run.sweep_file.write_bytes(sweep_text.encode("utf-8"))
-            _write_json(run.machine_file, machine_facts())
-            _write_json(run.settings_file, settings.model_dump())
+            write_json(run.machine_file, machine_facts())
+            write_json(run.settings_file, settings.model_dump())
             run.trials_file.touch()
             for folder in (run.logs, run.samples):
                 folder.mkdir()
@@ -224,7 +225,7 @@ class Run(RunFolder):
         """Want this many candidates from now on, also after an interruption."""
         self.settings = self.settings.model_copy(update={"extended_to": trials})
         try:
-            _write_json(self.settings_file, self.settings.model_dump())
+            write_json(self.settings_file, self.settings.model_dump())
         except OSError as error:
             message = f"this cannot be written: {error.strerror}, give a run that can be"
             raise UserError(message, self.settings_file) from error
@@ -241,10 +242,3 @@ def _new_folder(root: Path, stamp: str) -> Path:
             suffix += 1
         else:
             return path
-
-
-def _write_json(path: Path, data: dict[str, Any]) -> None:
-    """Write the whole file or nothing."""
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(data, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-    partial.replace(path)
