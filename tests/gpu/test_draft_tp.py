@@ -9,14 +9,15 @@ import os
 import re
 import subprocess
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
 from tests.engine.launching import Case
+from tests.gpu.beside import beside_each_other
 from tests.gpu.conftest import INTERPRETER
 from tests.plugin.matrix import BATCH, Outcome, answered, generate
 from tests.sglang.serving import DRAFTS, PROMPTS, TARGET, chain, log_of
@@ -60,7 +61,7 @@ def case(models: Path, algorithm: str, python: str, flags: dict[str, ServerFlag]
 
 
 @contextmanager
-def beside_each_other(of: Case, points: Sequence[Point], folder: Path) -> Iterator[list[Server]]:
+def launched(of: Case, points: Sequence[Point], folder: Path) -> Iterator[list[Server]]:
     """A server for each point, launched at once, with float32's stand-ins (float32/)."""
     path = [str(Path(__file__).parent / "float32"), os.environ.get("PYTHONPATH")]
     env = {**ENV, "PYTHONPATH": os.pathsep.join(each for each in path if each)}
@@ -70,14 +71,9 @@ def beside_each_other(of: Case, points: Sequence[Point], folder: Path) -> Iterat
         log = folder / f"{of.model.algorithm}-{point.draft_tp}.log"
         return of.engine.launch(of.config(point, env=env, unset=unset), log, number)
 
-    with ThreadPoolExecutor(len(points)) as threads:
-        launching = [threads.submit(launch, *each) for each in enumerate(points)]
-        try:
-            yield [each.result() for each in launching]
-        finally:
-            # At once: each waits for the memory that was free before its launch.
-            started = [each.result() for each in launching if each.exception() is None]
-            list(threads.map(lambda server: server.stop(), started))
+    launches = [partial(launch, *each) for each in enumerate(points)]
+    with beside_each_other(launches) as launching:
+        yield [each.result() for each in launching]
 
 
 def answers(server: Server) -> list[Outcome]:
@@ -132,7 +128,7 @@ def test_a_moved_draft_answers_as_the_stock_server(
 ) -> None:
     """Otherwise TP 1 changes what is generated, or how many drafts are accepted."""
     of = case(models, algorithm, os.environ[INTERPRETER], FLAGS)
-    with beside_each_other(of, [point, replace(point, draft_tp=1)], tmp_path) as servers:
+    with launched(of, [point, replace(point, draft_tp=1)], tmp_path) as servers:
         for server in servers:
             assert server.info["disable_overlap_schedule"] is False
             assert re.search("(?i)capture draft.*cuda graph", log_of(server).read_text())

@@ -189,20 +189,24 @@ class Rig:
         server.set_steps(steps_of(phase.point))
 
     def _window(self, server: Server, requests: Sequence[Request], level: int) -> Window:
-        workload = self.sweep.workload
-        load = Load(
-            concurrency=level,
-            output_tokens=workload.output_tokens,
-            temperature=workload.temperature,
-            ignore_eos=workload.ignore_eos,
-            request_timeout_s=self.sweep.timeouts.request,
-        )
-        window = run_window(server.url, requests, load)
+        window = run_window(server.url, requests, load_at(self.sweep, level))
         server.check_alive()
         if any(each.error is not None and not each.timed_out for each in window.samples):
             _tell_death(server)
         judge(window, len(requests))
         return window
+
+
+def load_at(sweep: Sweep, level: int) -> Load:
+    """How a window's requests are sent at one concurrency."""
+    workload = sweep.workload
+    return Load(
+        concurrency=level,
+        output_tokens=workload.output_tokens,
+        temperature=workload.temperature,
+        ignore_eos=workload.ignore_eos,
+        request_timeout_s=sweep.timeouts.request,
+    )
 
 
 def _tell_death(server: Server) -> None:

@@ -22,9 +22,9 @@ import argparse
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -33,10 +33,11 @@ import requests
 import yaml
 
 from tests.gpu.abreast.profile import profile
+from tests.gpu.beside import beside_each_other
 from tuner.engine.base import Engine, Server, ServerConfig, server_config
 from tuner.engine.make import make_engine
 from tuner.errors import EngineFailure, UserError
-from tuner.measure.client import Load, run_window
+from tuner.measure.client import run_window
 from tuner.measure.failures import judge
 from tuner.measure.metrics import summarise
 from tuner.measure.paired import mean_interval, ratio_of_rounds
@@ -45,6 +46,7 @@ from tuner.sweep.door import LoadedSweep, load_sweep
 from tuner.sweep.model import UNSET
 from tuner.sweep.point import Point
 from tuner.sweep.workload import pick
+from tuner.trial.attempt import load_at
 
 PRETENDED = "SGLANG_SIMULATE_ACC_LEN"
 COMPARED = 4
@@ -153,7 +155,7 @@ def measure(
         for entrant in (*all_of[first:], *all_of[:first]):
             for level, count in counts.items():
                 entrant.turn()
-                load = Load(level, workload.output_tokens, workload.temperature)
+                load = load_at(loaded.sweep, level)
                 sent = asked[: count if turn >= 0 else level]
                 window = run_window(entrant.server.url, sent, load)
                 entrant.server.check_alive()
@@ -217,26 +219,22 @@ def column(of: Entrant, level: int, figure: str = "output_tok_s") -> list[float]
 def launched(servers: Sequence[Wanted], logs: Path) -> Iterator[list[Entrant]]:
     """All of them at once; what does not start is said and left out. Stopped at the end."""
     logs.mkdir(parents=True, exist_ok=True)
-    started: list[Server] = []
 
-    def launch(number: int, of: Wanted) -> list[Entrant]:
-        log = logs / f"{of.name.replace(' ', '_')}.log"
-        server = of.engine.launch(of.config, log, number)
-        started.append(server)
-        print(f"{of.name}: ready after {server.launch_s:.0f} s", flush=True)
-        return entrants(of, server)
+    def launch(number: int, of: Wanted) -> Server:
+        return of.engine.launch(of.config, logs / f"{of.name.replace(' ', '_')}.log", number)
 
-    with ThreadPoolExecutor(len(servers)) as threads:
-        try:
-            found = []
-            for launching in [threads.submit(launch, *each) for each in enumerate(servers)]:
-                try:
-                    found += launching.result()
-                except EngineFailure as failure:
-                    print(f"not started: {failure}", file=sys.stderr, flush=True)
-            yield found
-        finally:
-            list(threads.map(lambda server: server.stop(), started))
+    launches = [partial(launch, *each) for each in enumerate(servers)]
+    with beside_each_other(launches) as launching:
+        found = []
+        for of, future in zip(servers, launching, strict=True):
+            try:
+                server = future.result()
+            except EngineFailure as failure:
+                print(f"not started: {failure}", file=sys.stderr, flush=True)
+                continue
+            print(f"{of.name}: ready after {server.launch_s:.0f} s", flush=True)
+            found += entrants(of, server)
+        yield found
 
 
 def main(argv: Sequence[str] | None = None) -> int:
