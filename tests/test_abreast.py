@@ -61,6 +61,25 @@ def test_a_wrong_path_is_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixt
     assert "none.yaml" in capsys.readouterr().err.splitlines()[-1]
 
 
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        ("servers: {a: {}}", "'sweep' is missing"),
+        ("[]", "does not fit"),
+        ("sweep: SWEEP\nservers: {a: {point: {num_steps: 3, topk: 2}}}", "'topk'"),
+    ],
+)
+def test_a_file_of_another_form_is_one_sentence(
+    file: Path, capsys: pytest.CaptureFixture[str], text: str, named: str
+) -> None:
+    """A typo would otherwise be looked for in a traceback, on a machine that costs money."""
+    file.write_text(text.replace("SWEEP", str(file.parent / "small.yaml")))
+    with pytest.raises(SystemExit) as ended:
+        main([str(file)])
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert ended.value.code == 2 and named in last and str(file) in last
+
+
 @pytest.mark.parametrize("name", ["steps", "placement"])
 def test_the_kept_files_name_what_exists(name: str) -> None:
     """The docs' commands would fail on the GPU machine only."""

@@ -252,8 +252,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         content = yaml.safe_load(options.file.read_text())
         loaded = load(content["sweep"], options.sglang)
         servers = wanted(content, options.sglang)
-    except (OSError, UserError) as error:
+    except (OSError, UserError, yaml.YAMLError) as error:
         parser.error(str(error))
+    except (AttributeError, KeyError, TypeError) as error:
+        parser.error(f"{options.file}: {error} is missing or does not fit, see --help for the form")
     workload = loaded.sweep.workload
     count = max(workload.requests, *workload.concurrency)
     prompts = pick(loaded.prompts, count, workload.seed)
