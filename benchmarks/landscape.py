@@ -26,7 +26,8 @@ from tuner.search.objective import objective
 from tuner.search.verdict import Figures, Verdict
 from tuner.sweep.model import ObjectiveSpec
 from tuner.sweep.point import Point
-from tuner.sweep.space import MAX_AUTO_TOKENS, Space, auto_tokens, tree_bound
+from tuner.sweep.space import Space
+from tuner.sweep.trees import MAX_AUTO_TOKENS, auto_tokens, tree_bound
 
 FOLDER = Path(__file__).parent / "landscapes"
 KEYS = {

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner.sweep.model import Strict, Sweep
+from tuner.sweep.fields import Strict
+from tuner.sweep.model import Sweep
 
 SWEEP_FILE = Path("docs/sweep_file.md")
 

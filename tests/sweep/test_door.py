@@ -138,7 +138,7 @@ WRONG_SPACES = [
     ),
     (
         "num_steps: [1, 3]\n  eagle_topk: [2]\n  num_draft_tokens: [8]",
-        ["s.yaml:5: space.num_steps[0]: 1 is illegal with every combination"],
+        ["s.yaml:5: space.num_steps[0]: 1 is illegal or excluded with every"],
     ),
     (
         "num_steps: [1]\n  draft_tp: [3]",
@@ -150,7 +150,42 @@ WRONG_SPACES = [
     ("num_steps: [1]\n  env: {NCCL_PROTO: [no, LL]}", ["space.env.NCCL_PROTO[0]", "boolean"]),
     ("num_steps: [1]\n  env: {NCCL_PROTO: []}", ["space.env.NCCL_PROTO", "at least one"]),
     ("num_steps: [1]\n  flags: {tp-size: [1]}", ["space.flags.tp-size: specbench sets"]),
-    ("num_steps: [70]\n  eagle_topk: [2]", ["space", "no combination is legal"]),
+    ("num_steps: [70]\n  eagle_topk: [2]", ["space", "no combination is left"]),
+    ("num_steps: [1]\n  exclude: [{}]", ["s.yaml:6: space.exclude[0]: an empty entry"]),
+    ("num_steps: [1]\n  exclude: {num_steps: 1}", ["s.yaml:6: space.exclude: a mapping", "a list"]),
+    (
+        "num_steps: [1]\n  exclude: [{stpes: 1}]",
+        ["space.exclude[0].stpes: unknown key", "num_steps"],
+    ),
+    (
+        "num_steps: [1]\n  exclude: [{num_steps: x}]",
+        ["space.exclude[0].num_steps: 'x' does not fit"],
+    ),
+    (
+        "num_steps: [1]\n  exclude: [{env: {NCCL_PROTO: LL}}]",
+        ["s.yaml:6: space.exclude[0].env.NCCL_PROTO: the space does not vary it", "num_steps"],
+    ),
+    (
+        "num_steps: [1, 2]\n  exclude:\n    - num_steps: 2\n    - num_steps: [1, 3]",
+        ["s.yaml:8: space.exclude[1].num_steps: 3 is no value of space.num_steps", "are 1, 2"],
+    ),
+    (
+        "num_steps: [1, 2]\n  flags: {x: [false, 1]}\n  exclude: [{flags: {x: true}}]",
+        ["s.yaml:7: space.exclude[0].flags.x: true is no value", "there are false, 1"],
+    ),
+    (
+        "num_steps: [1, 2]\n  exclude: [{num_steps: [1, 2]}]",
+        ["s.yaml:4: space: no combination is left (space.exclude names it)"],
+    ),
+    (
+        "num_steps: [1, 2]\n  env: {A: [p, q]}\n  exclude: [{env: {A: q}}]",
+        ["s.yaml:6: space.env.A[1]: q is illegal or excluded with every combination"],
+    ),
+    (
+        "num_steps: [1, 3]\n  eagle_topk: [2]\n  num_draft_tokens: [3, 8]\n"
+        "  exclude: [{num_steps: 1, num_draft_tokens: 8}]",
+        ["s.yaml:8: space.exclude[0]: no legal combination fits all of this"],
+    ),
     (
         "num_steps: {low: 1, high: 99}\n  env: {"
         + ", ".join(f"V{i}: [a, b, c, d]" for i in range(9))

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from tests.sweep.conftest import BASE, Load
 from tuner.sweep.point import Point
-from tuner.sweep.space import auto_tokens, tree_bound
+from tuner.sweep.trees import auto_tokens, tree_bound
 
 
 def chains(load: Load, lines: str) -> list[tuple[int | None, ...]]:
@@ -91,3 +91,27 @@ def test_a_point_survives_its_json(steps: int, draft_tp: object, env: dict[str, 
     point = Point(steps, 1, steps + 1, draft_tp, tuple(sorted(env.items())))  # type: ignore[arg-type]
     assert Point.from_json(point.to_json()) == point
     assert Point.from_json(point.to_json()).key == point.key
+
+
+def test_excluded_combinations_are_neither_launched_nor_proposed(load: Load) -> None:
+    """A setting that is known to hang with another one would cost a launch and its time limit."""
+    lines = """num_steps: [1, 2, 3]
+  draft_tp: [target, 4, 1]
+  env: {NCCL_PROTO: [unset, LL]}
+  flags: {disable-custom-all-reduce: [false, true]}
+  exclude:
+    - {env: {NCCL_PROTO: LL}, flags: {disable-custom-all-reduce: false}}
+    - {env: {NCCL_PROTO: unset}, flags: {disable-custom-all-reduce: true}}
+    - {num_steps: [2, 3], draft_tp: 4}"""
+    space = load(BASE.replace("num_steps: [1, 2]", lines)).space
+    custom, nccl = ((), ()), ((("NCCL_PROTO", "LL"),), (("disable-custom-all-reduce", True),))
+    assert {(p.env, p.flags) for p in space.points} == {custom, nccl}
+    found = {(p.num_steps, p.draft_tp) for p in space.points}
+    # draft_tp 4 is the target's own TP size here.
+    assert found == {(1, "target"), (1, 1), (2, 1), (3, 1)}
+    named = {
+        "num_steps": 1, "eagle_topk": 1, "draft_tp": 1,
+        "env.NCCL_PROTO": "LL", "flags.disable-custom-all-reduce": False,
+    }  # fmt: skip
+    assert space.at(named) == "space.exclude names it"
+    assert space.at({**named, "flags.disable-custom-all-reduce": True}) in space.points

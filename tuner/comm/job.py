@@ -11,7 +11,8 @@ from tuner.engine.sglang.all_reduce import nccl_defaults
 from tuner.engine.sglang.tokenise import default_python
 from tuner.errors import UserError
 from tuner.sweep.door import LoadedSweep
-from tuner.sweep.model import UNSET, ServerFlag
+from tuner.sweep.fields import UNSET
+from tuner.sweep.model import ServerFlag
 
 
 @dataclass(frozen=True)

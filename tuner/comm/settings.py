@@ -4,7 +4,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner.sweep.model import UNSET, Sweep
+from tuner.sweep.fields import UNSET
+from tuner.sweep.model import Sweep
 from tuner.sweep.point import Point
 
 _PREFIXES = ("NCCL_", "TORCH_NCCL_", "GLOO_", "CUDA_")

@@ -13,7 +13,8 @@ from typing import Any, Protocol
 from tuner.engine.pins import pins
 from tuner.measure.samples import Request
 from tuner.sweep.door import LoadedSweep
-from tuner.sweep.model import UNSET, ModelSpec, ServerFlag, Sweep
+from tuner.sweep.fields import UNSET
+from tuner.sweep.model import ModelSpec, ServerFlag, Sweep
 from tuner.sweep.point import Point
 from tuner.sweep.workload import Prompt
 

@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from tuner.errors import UserError
-from tuner.sweep.model import Strict
+from tuner.sweep.fields import Strict
 from tuner.sweep.point import FlagValue, Point
 
 FORMAT = 1

@@ -24,7 +24,8 @@ from tuner.ledger.resumable import refuse_unusable
 from tuner.ledger.whole import write_json
 from tuner.memory.models import Configs
 from tuner.sweep.document import read_document
-from tuner.sweep.model import Strict, Sweep
+from tuner.sweep.fields import Strict
+from tuner.sweep.model import Sweep
 
 FORMAT = 1
 """Of run.json; trials.jsonl has its own."""

@@ -22,7 +22,7 @@ from typing import Any
 import pandas as pd
 
 from tuner.ledger.record import TrialRecord
-from tuner.sweep.model import UNSET
+from tuner.sweep.fields import UNSET
 
 _WHOLE = ("concurrency", "num_steps", "eagle_topk", "num_draft_tokens")
 _SECONDS = ("launch_s", "measured_s")

@@ -156,7 +156,7 @@ def _log(findings: Findings, record: TrialRecord) -> str:
 def left_out(findings: Findings) -> str | None:
     """Combinations of the file that are no point of their own, with the reason."""
     space = findings.space
-    rows = [[escaped(why), "illegal", str(n)] for why, n in space.dropped.items()]
+    rows = [[escaped(why), "not tried", str(n)] for why, n in space.dropped.items()]
     rows += [[escaped(why), "the same as another", str(n)] for why, n in space.collapsed.items()]
     return markdown_table(["reason", "what", "combinations"], rows, 2) if rows else None
 

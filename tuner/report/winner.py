@@ -8,7 +8,8 @@ from typing import Any
 from tuner.engine.base import Command, server_config
 from tuner.engine.make import make_engine
 from tuner.report.findings import Findings, Measured
-from tuner.sweep.model import UNSET, SearchSpec, SpaceSpec, Sweep
+from tuner.sweep.fields import UNSET
+from tuner.sweep.model import SearchSpec, SpaceSpec, Sweep
 from tuner.sweep.point import Point
 from tuner.sweep.writer import sweep_text
 

@@ -7,7 +7,7 @@ from typing import Any
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
 from optuna.trial import Trial
 
-from tuner.sweep.model import UNSET
+from tuner.sweep.fields import UNSET
 from tuner.sweep.point import Point
 from tuner.sweep.space import Space
 

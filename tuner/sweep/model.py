@@ -5,73 +5,16 @@ Field descriptions end up in the JSON Schema that `specbench schema` prints.
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    WithJsonSchema,
-    model_validator,
-)
+from pydantic import Field, model_validator
 
-from tuner.sweep import words
 from tuner.sweep.durations import Seconds
-from tuner.sweep.point import FlagValue
-
-UNSET = "unset"
-"""The value that removes a variable from the server's environment, or leaves a flag away."""
+from tuner.sweep.exclude import ExcludeSpec
+from tuner.sweep.fields import EnvValue, FlagChoice, FlagName, Name, Strict, Url, VariableName
 
 ALGORITHMS = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM")
 STEP_SWITCHERS = ("EAGLE", "EAGLE3", "NEXTN")
 """Algorithms whose chain length a running server can switch (SGLang's adaptive speculation)."""
 MAX_CONCURRENCY = 512
-
-# The patterns are for the JSON Schema; the words before them are what a mistake is told in.
-Name = Annotated[
-    str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$"), BeforeValidator(words.file_name)
-]
-VariableName = Annotated[
-    str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$"), BeforeValidator(words.variable_name)
-]
-FlagName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$"), BeforeValidator(words.flag_name)]
-Url = Annotated[
-    str, AfterValidator(words.http_url), WithJsonSchema({"type": "string", "format": "uri"})
-]
-
-
-def _spelt(value: Any) -> Any:
-    """Refuses `Unset`, which would be a text while `unset` takes away."""
-    if isinstance(value, str) and value != UNSET and value.strip().lower() == UNSET:
-        raise ValueError(
-            f"'{value}' would be taken as a text, write {UNSET} in small letters to leave it unset"
-        )
-    return value
-
-
-def _decimal(value: Any) -> Any:
-    """Integers are written in decimal; anything else that is no text is refused."""
-    if isinstance(value, bool):
-        word = "true" if value else "false"
-        raise ValueError(f'{word} is not the value of a variable, write "{word}" in quotes, 0 or 1')
-    return str(value) if isinstance(value, int) else value
-
-
-EnvValue = Annotated[
-    str,
-    BeforeValidator(_decimal),
-    AfterValidator(_spelt),
-    WithJsonSchema({"type": ["string", "integer"]}),
-]
-FlagChoice = Annotated[FlagValue, AfterValidator(_spelt)]
-
-
-class Strict(BaseModel):
-    """No unknown keys, no conversion between types, no change after reading."""
-
-    model_config = ConfigDict(
-        extra="forbid", strict=True, frozen=True, allow_inf_nan=False, use_attribute_docstrings=True
-    )
 
 
 class FaultSpec(Strict):
@@ -187,6 +130,8 @@ class SpaceSpec(Strict):
     """Tensor-parallel size of the draft; `target` leaves it with the target's."""
     env: dict[VariableName, Annotated[list[EnvValue], Field(min_length=1)]] = {}
     flags: dict[FlagName, Annotated[list[FlagChoice], Field(min_length=1)]] = {}
+    exclude: list[ExcludeSpec] = []
+    """Combinations that are not tried."""
 
 
 class WorkloadSpec(Strict):

@@ -43,7 +43,7 @@ from tuner.measure.metrics import summarise
 from tuner.measure.paired import mean_interval, ratio_of_rounds
 from tuner.measure.samples import Request
 from tuner.sweep.door import LoadedSweep, load_sweep
-from tuner.sweep.model import UNSET
+from tuner.sweep.fields import UNSET
 from tuner.sweep.point import Point
 from tuner.sweep.workload import pick
 from tuner.trial.attempt import load_at

@@ -6,7 +6,8 @@ from functools import cached_property
 
 from tuner.engine.models import Hub, Model, Role, local
 from tuner.engine.sglang.plugin import is_moved
-from tuner.sweep.model import UNSET, ServerFlag, Sweep
+from tuner.sweep.fields import UNSET
+from tuner.sweep.model import ServerFlag, Sweep
 
 REVISION_FLAGS: Mapping[Role, str] = {
     "target": "revision",
