@@ -32,7 +32,7 @@ from tuner.sweep.trees import MAX_AUTO_TOKENS, auto_tokens, tree_bound
 FOLDER = Path(__file__).parent / "landscapes"
 KEYS = {
     "description", "misleading", "preset", "overrides", "table", "space", "rules", "noise",
-    "workload", "algorithm",
+    "workload", "algorithm", "step_switch",
 }  # fmt: skip
 SPACE_KEYS = {"num_steps", "eagle_topk", "num_draft_tokens", "draft_tp", "env", "flags"}
 RULE_KEYS = {"when", "outcome", "cycle", "accept"}
@@ -74,6 +74,18 @@ class Truth:
     """The objective: ratio to the baseline, 0 of what cannot run."""
     hours: float = 0.0
     """Launching and measuring it, in model time."""
+    measuring: float = 0.0
+    """What of `hours` is measuring."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a table."""
+
+    found: Mapping[int, Level] | str
+    """By concurrency, or the failure's label."""
+    launch_hours: float
+    """Of the launch that measured it, whatever else that measured."""
 
 
 @dataclass(frozen=True)
@@ -103,6 +115,7 @@ class Landscape:
         self.misleading = bool(data.get("misleading", False))
         self.noise = float(data.get("noise", 0.005))
         self._algorithm = str(data.get("algorithm", "EAGLE3"))
+        self._step_switch = bool(data.get("step_switch", False))
         work = dict(data.get("workload", {}))
         work["concurrency"] = tuple(work.get("concurrency", [1]))
         self.load = Load(**work)
@@ -145,6 +158,13 @@ class Landscape:
     def has(self, point: Point) -> bool:
         """False for a point that a table does not have."""
         return not self._table or point in self._table
+
+    def together(self, point: Point) -> tuple[Point, ...]:
+        """What one launch measures: the point first, then the other chain lengths, if any."""
+        if not self._step_switch or point.eagle_topk != 1:
+            return (point,)
+        alike = (each for each in self.points if each.family == point.family)
+        return (point, *(each for each in alike if each.eagle_topk == 1 and each != point))
 
     @property
     def has_model(self) -> bool:
@@ -237,8 +257,9 @@ class Landscape:
             out = self.load.output_tokens
             wall = served.prefill_ms(PROMPT_TOKENS) + out / length * cycle
             levels[level] = Level(cycle, chances, 1000 * level * out / wall)
-        hours = self._launch_hours(point is None) + self._measure_hours(levels)
-        return Truth(None, levels, self._value(point, levels), hours)
+        measuring = self._measure_hours(levels)
+        hours = self._launch_hours(point is None) + measuring
+        return Truth(None, levels, self._value(point, levels), hours, measuring)
 
     def _value(self, point: Point | None, levels: Mapping[int, Level]) -> float:
         if point is None:
@@ -269,12 +290,14 @@ class Landscape:
         ) / 3600  # fmt: skip
 
     def _table_truth(self, point: Point | None) -> Truth:
-        found = self._table.get(point)
-        if found is None:
+        row = self._table.get(point)
+        if row is None:
             return Truth("NOT_MEASURED")
-        if isinstance(found, str):
-            return Truth(found)
-        return Truth(None, found, self._value(point, found), self._measure_hours(found))
+        if isinstance(row.found, str):
+            return Truth(row.found, hours=row.launch_hours)
+        measuring = self._measure_hours(row.found)
+        value = self._value(point, row.found)
+        return Truth(None, row.found, value, row.launch_hours + measuring, measuring)
 
 
 def all_landscapes(folder: Path = FOLDER) -> list[Landscape]:
@@ -340,18 +363,20 @@ def _space_of_points(points: list[Point]) -> Space:
     return Space(dimensions, tuple(points), {}, {}, False, 0, left_out)
 
 
-def _read_table(path: Path, levels: tuple[int, ...]) -> dict[Point | None, dict[int, Level] | str]:
+def _read_table(path: Path, levels: tuple[int, ...]) -> dict[Point | None, Row]:
     """A ledger as a table: what was measured is taken as true."""
-    table: dict[Point | None, dict[int, Level] | str] = {}
+    table: dict[Point | None, Row] = {}
     for line in path.read_text(encoding="utf-8").splitlines():
         record = json.loads(line)
         point = Point.from_json(record["point"]) if record["point"] else None
         if record["role"] == "confirm":
             continue
+        launch = (record["launch_s"] or 0.0) / 3600
         if record["outcome"] != "ok":
-            table[point] = str(record["failure"])
+            table[point] = Row(str(record["failure"]), launch)
             continue
-        table[point] = {level: _level(record["metrics"][str(level)]) for level in levels}
+        found = {level: _level(record["metrics"][str(level)]) for level in levels}
+        table[point] = Row(found, launch)
     return table
 
 
