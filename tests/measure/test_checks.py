@@ -164,7 +164,7 @@ def test_an_engine_that_counts_as_the_client_does_is_no_doubt() -> None:
     ("windows", "words"),
     [
         (counted((1.5,)), "own accept length is 1.50 over a window, by the counts of its requests"),
-        (counted((2.0,), (200.0,)), "made 200 tok/s, 121 tok/s reach the client"),
+        (counted((2.0,), (200.0,)), "made 200 tok/s, at most 121 tok/s can have"),
         (
             [
                 Window(1, 10.0, 0.1, tuple(

@@ -2,6 +2,7 @@
 
 from itertools import cycle, islice
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -27,6 +28,13 @@ def test_text_and_code_are_no_loop(tmp_path) -> None:
     for kind in BUILTIN_KINDS:
         for prompt in load_prompts(f"builtin:{kind}", tmp_path):
             assert looped_share(prompt.text.split()) in (0.0, None), prompt.id
+
+
+def test_a_table_is_no_loop() -> None:
+    """JSON and lists repeat their frame, and every row says something else."""
+    rows = [token for n in range(100) for token in (-1, n, -2, -3)]
+    assert distinct_pairs(rows) == pytest.approx(0.5, abs=0.02)
+    assert looped_share(rows) == 0.0
 
 
 @given(st.lists(st.integers(), min_size=1, max_size=12), st.integers(BLOCK, 5 * BLOCK))

@@ -95,7 +95,7 @@ class Bench(Rig):
         prompts = pick(loaded.prompts, max(counts.values()), workload.seed)
         tokenised = engine.tokenise(prompts)
         requests = {level: tokenised.requests[:count] for level, count in counts.items()}
-        random = random_words([prompt.text for prompt in prompts])
+        random = random_words([prompt.text for prompt in loaded.prompts])
         return cls(engine, loaded.sweep, run, requests, tokenised.doubt, report, random)
 
     def measure(self, asked: Asked, baseline: Windows | None) -> Measured:

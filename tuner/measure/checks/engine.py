@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from tuner.measure.checks.doubt import Doubt, Level
 from tuner.measure.metrics import accept_length
 from tuner.measure.samples import Window
+from tuner.measure.statistics import decode_time
 
 MAX_REQUEST_DIFFERENCE = 0.02
 """Of a figure that the engine sends with each request, from the same counts."""
@@ -12,8 +13,9 @@ MAX_SERVER_DIFFERENCE = 0.10
 """Of the server's own average, which misses up to `--decode-log-interval` (40) steps."""
 MIN_STEPS = 400
 """Verify steps of a window, from which on the missing ones are a tenth at most."""
-FASTER = 1.25
-"""Of the engine's last steps against the mean of the client's streams, all of them open."""
+FASTER = 1.5
+"""Of the engine's last steps, whose prompts may be easy, against as many streams as were open, each
+as fast as the client's fastest."""
 
 
 def disagreement(level: Level) -> Iterator[Doubt]:
@@ -64,16 +66,17 @@ def _window(window: Window) -> tuple[str, str] | None:
 
 def _throughput(level: Level) -> tuple[str, str] | None:
     """Streams that arrive slower than the engine decodes; the other way round proves nothing."""
-    decode = level.metrics["decode_tok_s"]
-    if not decode:
+    speeds = (decode_time(sample) for sample in level.samples if sample.error is None)
+    fastest = max((tokens / seconds for tokens, seconds in speeds if seconds > 0), default=0.0)
+    if not fastest:
         return None
     for window in level.windows:
         known = [each for each in (window.engine.throughputs if window.engine else ()) if each]
-        most = decode * min(window.concurrency, len(window.samples))
+        most = fastest * min(window.concurrency, len(window.samples))
         if sum(known) > FASTER * most:
             return (
-                f"the engine's last steps made {sum(known):.0f} tok/s, {most:.0f} tok/s reach "
-                "the client while all streams are open: something between them holds tokens back",
+                f"the engine's last steps made {sum(known):.0f} tok/s, at most {most:.0f} tok/s "
+                "can have reached the client: something between them holds tokens back",
                 "see the check `client-bound`, --stream-interval and proxies between the two",
             )
     return None
