@@ -110,6 +110,22 @@ def test_an_nvml_in_trouble_gives_nothing_and_is_not_asked_again(
     assert nvml.looks == 0
 
 
+def test_readings_that_begin_after_the_load_are_not_kept(
+    nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The energy of half a window would pass for that of all its tokens."""
+    monkeypatch.setattr(gpu_watch, "PATIENCE_S", 0.05)
+    nvml.hang = Event()
+    gpus = ServerGpus({}, ("0",))
+    with watched(gpus) as watch:
+        nvml.hang.set()
+        watch._begun.wait(5.0)
+        monkeypatch.setattr(gpu_watch, "PATIENCE_S", 5.0)
+    assert not watch._thread.is_alive()
+    assert watch.traces is None
+    assert gpus.lost
+
+
 def test_a_failure_of_the_load_ends_the_reading_and_is_raised(nvml: FakeNvml) -> None:
     with pytest.raises(KeyboardInterrupt), watched(ServerGpus({}, ("0",))) as watch:
         raise KeyboardInterrupt

@@ -224,6 +224,20 @@ def test_clocks_and_slowdowns_of_the_gpus(
     ]
 
 
+def test_one_slow_gpu_of_several_is_told() -> None:
+    """A median over all of them hides the one that the others wait for."""
+
+    def on(*clocks: int, reasons: int = 0) -> list[Window]:
+        gpus = tuple(trace(mhz, reasons, gpu=str(n)) for n, mhz in enumerate(clocks))
+        return [replace(each, gpus=gpus) for each in level()]
+
+    (doubt,) = found(PLAIN, *on(1980, 1980, 1500, 1980))
+    assert (doubt.check, doubt.level) == ("uneven GPU clocks", "note")
+    assert "GPU 2 runs at 1500 MHz" in doubt.message
+    assert found(PLAIN, *on(1980, 1950)) == []
+    assert [d.check for d in found(PLAIN, *on(1980, 1500, reasons=4))] == ["power cap"]
+
+
 def test_a_clock_doubt_has_its_numbers() -> None:
     """Without them nobody can tell a degree from a broken fan."""
     (doubt,) = found(replace(PLAIN, baseline=at_clock(2000)), *at_clock(1600))

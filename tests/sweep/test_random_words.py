@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from tuner.sweep.random_words import random_words
+from tuner.sweep.random_words import MAX_WORDS, random_words
 from tuner.sweep.workload import BUILTIN, load_prompts
 
 VOCABULARY = [f"w{n}" for n in range(3000)]
@@ -23,7 +23,7 @@ def test_words_drawn_at_random_are_told(size: int, seed: int) -> None:
     """As the random data sets of serving benchmarks send them."""
     draw = random.Random(seed)
     texts = [" ".join(draw.choices(VOCABULARY[:size], k=100)) for _ in range(16)]
-    assert "1,600 words stand in no order" in (random_words(texts) or "")
+    assert "1,600 words of the prompts stand in no order" in (random_words(texts) or "")
 
 
 def test_characters_of_a_script_without_spaces_are_words() -> None:
@@ -33,6 +33,13 @@ def test_characters_of_a_script_without_spaces_are_words() -> None:
     assert random_words(texts) is not None
     said = "我们今天去公园散步因为天气很好孩子们在那里玩得很开心" * 3
     assert random_words([said[n:] for n in range(40)]) is None
+
+
+def test_a_file_of_millions_of_words_is_judged_by_its_first() -> None:
+    """A plan must not take minutes for a note."""
+    draw = random.Random(0)
+    texts = [" ".join(draw.choices(VOCABULARY, k=1000)) for _ in range(8)] + ["word " * 1000]
+    assert f"{MAX_WORDS:,} words" in (random_words(texts) or "")
 
 
 def test_few_words_are_not_judged() -> None:

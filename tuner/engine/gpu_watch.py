@@ -18,8 +18,8 @@ from tuner.measure.gpus import GpuTrace
 PERIOD_S = 1.0
 FIRST_S = 0.25
 """To the first reading under load, so that short windows have one."""
-PATIENCE_S = 2.0
-"""For NVML to answer at all."""
+PATIENCE_S = 5.0
+"""For NVML to answer at all; to initialise it can take a second on eight GPUs."""
 
 _log = logging.getLogger(__name__)
 
@@ -79,13 +79,15 @@ class Watch:
         self._gpus = gpus if gpus is not None and not gpus.lost else None
         self._read: tuple[GpuTrace, ...] | None = None
         self._begun, self._ended = Event(), Event()
+        self._in_time = False
+        """A first reading in the middle of the load would miss a part of its energy."""
         self._thread = Thread(target=self._run, name="gpu-watch", daemon=True)
 
     def begin(self) -> None:
-        """Return when the first reading is there, or will not come."""
+        """Return when the first reading is there, or will not come in time."""
         if self._gpus is not None:
             self._thread.start()
-            self._begun.wait(PATIENCE_S)
+            self._in_time = self._begun.wait(PATIENCE_S)
 
     def end(self) -> None:
         """Take the last reading."""
@@ -93,7 +95,8 @@ class Watch:
             return
         self._ended.set()
         self._thread.join(PATIENCE_S)
-        self.traces = None if self._thread.is_alive() else self._read
+        if self._in_time and not self._thread.is_alive():
+            self.traces = self._read
         if self.traces is None:
             self._gpus.lost = True
             _log.warning("NVML gives no readings of GPUs %s", ", ".join(self._gpus.names))

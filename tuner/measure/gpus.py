@@ -101,6 +101,14 @@ def gpu_figures(windows: "Sequence[Window]") -> dict[str, float | int | None]:
     }
 
 
+def clocks_by_gpu(windows: "Sequence[Window]") -> dict[str, float]:
+    """Each GPU's median SM clock under load, MHz; without those that were not read."""
+    busy: dict[str, list[int]] = {}
+    for trace in (trace for window in windows for trace in window.gpus or ()):
+        busy.setdefault(trace.gpu, []).extend(_busy_clocks(trace))
+    return {gpu: median(clocks) for gpu, clocks in busy.items() if clocks}
+
+
 def _busy_clocks(trace: GpuTrace) -> Iterator[int]:
     for index in trace.loaded:
         clock, reasons = trace.sm_mhz[index], trace.reasons[index]

@@ -4,11 +4,13 @@ import random
 import re
 from collections import Counter
 from collections.abc import Sequence
-from itertools import pairwise
+from itertools import islice, pairwise
 from statistics import mean, pstdev
 
 MIN_WORDS = 600
 """In all prompts together, below which chance hides the difference."""
+MAX_WORDS = 6000
+"""From which on more of them show nothing new; a prompt file may have millions."""
 DRAWS = 20
 MIN_ORDER = 3.0
 """Standard deviations. The built-in prompts have 10 and more from `MIN_WORDS` on, words drawn from
@@ -24,8 +26,12 @@ def random_words(texts: Sequence[str]) -> str | None:
     Language repeats its pairs of neighbouring words more often than the same words do when they
     are shuffled. Words, tokens and characters that were drawn at random do not.
     """
-    words = [_WORD.findall(text.lower()) for text in dict.fromkeys(texts)]
-    count = sum(map(len, words))
+    words, count = list[list[str]](), 0
+    for text in dict.fromkeys(texts):
+        words.append([each[0].lower() for each in islice(_WORD.finditer(text), MAX_WORDS - count)])
+        count += len(words[-1])
+        if count == MAX_WORDS:
+            break
     if count < MIN_WORDS:
         return None
     draw = random.Random(0)
@@ -39,7 +45,7 @@ def random_words(texts: Sequence[str]) -> str | None:
     if found - by_chance >= MIN_ORDER * max(1.0, pstdev(shuffled)):
         return None
     return (
-        f"the prompts' {count:,} words stand in no order: {found} of their neighbouring pairs "
+        f"{count:,} words of the prompts stand in no order: {found} of their neighbouring pairs "
         f"occur again, {by_chance:.0f} when they are shuffled"
     )
 

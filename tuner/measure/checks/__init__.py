@@ -28,6 +28,7 @@ _CHECKS: tuple[Callable[[Level], Iterator[Doubt]], ...] = (
     speed.cold_cache,
     speed.prefill_bound,
     clocks.other_clock,
+    clocks.uneven_clocks,
     clocks.slowed_down,
     clocks.power_cap,
     prompts.tokenisation,

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tuner.measure.checks.doubt import Doubt, Level
-from tuner.measure.gpus import gpu_figures
+from tuner.measure.gpus import clocks_by_gpu, gpu_figures
 
 MAX_CLOCK_DIFFERENCE = 0.03
 """Between the medians of a candidate's and the baseline's SM clocks at the same concurrency."""
@@ -38,6 +38,23 @@ def other_clock(level: Level) -> Iterator[Doubt]:
         "see in `nvidia-smi -q -d PERFORMANCE` what lowers it, cool the GPUs or lock their clocks "
         "(nvidia-smi --lock-gpu-clocks), and measure both again",
     )
+
+
+def uneven_clocks(level: Level) -> Iterator[Doubt]:
+    """One GPU slower than the others, unless power, of which one may need more, explains it."""
+    clocks = clocks_by_gpu(level.windows)
+    capped = level.metrics["gpu_power_cap_share"] or 0.0
+    if len(clocks) < 2 or capped >= CAPPED:
+        return
+    slowest, fastest = min(clocks, key=clocks.__getitem__), max(clocks.values())
+    if 1 - clocks[slowest] / fastest > MAX_CLOCK_DIFFERENCE:
+        yield Doubt(
+            "uneven GPU clocks",
+            "note",
+            f"GPU {slowest} runs at {clocks[slowest]:.0f} MHz (median) and the fastest of the "
+            f"server's GPUs at {fastest:.0f}; they wait for each other in every layer",
+            "see to that GPU's cooling and clock settings (nvidia-smi -q -d PERFORMANCE,CLOCK)",
+        )
 
 
 def slowed_down(level: Level) -> Iterator[Doubt]:
