@@ -44,7 +44,7 @@ OWNERS = {
     "psutil": {"engine"},
     "pydantic": {"sweep", "ledger"},  # ledger: the error of sweep's own base class
     "pydantic_core": {"sweep"},
-    "pynvml": {"ledger", "engine"},  # machine facts; waiting for GPU memory
+    "pynvml": {"ledger", "engine"},  # machine facts; GPU memory, clocks and energy
     "requests": {"engine"},
     "rich": {"cli"},
     "scipy": {"measure", "search"},  # statistics; non-negative least squares

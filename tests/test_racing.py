@@ -134,11 +134,13 @@ def test_a_stopped_trial_that_becomes_the_winner_is_measured_whole_first(tmp_pat
 class PlayedServer:
     """Answers at once."""
 
-    url, engine_version, launch_s, info = "", "0.5.17", 1.0, {}
+    url, engine_version, launch_s, info, gpus = "", "0.5.17", 1.0, {}, None
 
     def flush_cache(self) -> None: ...
 
     def set_steps(self, steps: int) -> None: ...
+
+    def counters(self) -> None: ...
 
     def stop(self) -> None: ...
 

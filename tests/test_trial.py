@@ -1,18 +1,28 @@
 """One trial on real processes: what it records, and that nothing is left of it."""
 
+import json
+import random
+import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 import pytest
 
+from tests.engine.fake_nvml import GIB, FakeNvml
 from tests.sweeps import tiny_sweep
 from tuner.campaign.campaign import begin_run
+from tuner.engine.gpu_watch import ServerGpus
+from tuner.engine.launched import LaunchedServer
 from tuner.engine.make import make_engine
 from tuner.errors import Failure
+from tuner.measure.gpus import gpu_figures
 from tuner.measure.metrics import summarise
 from tuner.measure.samples_file import read_samples
+from tuner.plan import make_plan
+from tuner.sweep.door import load_sweep
 from tuner.sweep.point import Point
 from tuner.trial.bench import Asked, Bench
 
@@ -58,6 +68,75 @@ def test_a_trial_is_recorded_with_numbers_that_its_samples_give_again(tmp_path: 
         ("measuring", 2),
         ("stopping", None),
     ]
+
+
+class Growing(FakeNvml):
+    """Memory that somebody else takes while the server starts: it is there at the second look."""
+
+    def nvmlDeviceGetMemoryInfo(self, handle: int) -> SimpleNamespace:  # noqa: N802
+        self.used[handle] += 1
+        return SimpleNamespace(used=(self.used[handle] == GIB + 2) * 100 * GIB, total=140 * GIB)
+
+
+def test_a_simulated_server_has_no_energy_whatever_the_machine_has(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Its GPUs are not these: their clock and energy are somebody else's."""
+    monkeypatch.setitem(sys.modules, "pynvml", Growing(4))
+    with a_bench(tmp_path) as (bench, _):
+        record = bench.measure(Asked("candidate", POINT), None).record
+    figures = record.metrics["1"]
+    assert {name: figures[name] for name in gpu_figures([])} == dict.fromkeys(gpu_figures([]))
+    windows = read_samples(bench.run.path / (record.samples or ""))[1]
+    assert [window.gpus for window in windows] == [None, None]
+    counters = windows[0].engine
+    assert counters is not None
+    assert counters.ranks == 1
+
+
+def test_a_servers_gpus_are_read_in_each_window_and_only_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Energy of warm-up and launch is no token's, and a window without it has no figure."""
+    monkeypatch.setitem(sys.modules, "pynvml", FakeNvml(4))
+    monkeypatch.setattr(LaunchedServer, "gpus", ServerGpus({}, ("1", "2")), raising=False)
+    with a_bench(tmp_path) as (bench, _), monkeypatch.context() as patched:
+        patched.setattr(LaunchedServer, "__setattr__", _without_gpus)
+        record = bench.measure(Asked("candidate", POINT), None).record
+    windows = read_samples(bench.run.path / (record.samples or ""))[1]
+    assert [[t.gpu for t in window.gpus or ()] for window in windows] == [["1", "2"]] * 2
+    figures = record.metrics["1"]
+    seconds = sum(trace.at[-1] - trace.at[0] for window in windows for trace in window.gpus or ())
+    assert figures["gpu_energy_j"] == pytest.approx(500 * seconds, rel=0.2)
+    assert figures["energy_j_per_token"] == figures["gpu_energy_j"] / figures["completion_tokens"]
+    assert "power cap" in [each["check"] for each in record.checks]
+    assert all(each.get("remedy") for each in record.checks)
+
+
+def _without_gpus(server: LaunchedServer, name: str, value: object) -> None:
+    """A launch sets no GPUs, so that those of the class stay."""
+    if name != "gpus":
+        object.__setattr__(server, name, value)
+
+
+def test_random_prompts_are_told_before_and_after(tmp_path: Path):
+    """Days of GPU time go into acceptance on noise."""
+    draw = random.Random(0)
+    lines = [
+        json.dumps({"prompt": " ".join(f"w{draw.randrange(500)}" for _ in range(50))})
+        for _ in range(16)
+    ]
+    loaded = tiny_sweep(tmp_path)
+    (tmp_path / "noise.jsonl").write_text("\n".join(lines))
+    text = loaded.text.replace("workload: {", "workload: {prompts: noise.jsonl, ")
+    loaded.path.write_text(text)
+    loaded = load_sweep(loaded.path)
+    assert any("stand in no order" in note for note in make_plan(loaded, ()).notes)
+    run = begin_run(tmp_path / "runs", loaded, None)
+    with run.locked():
+        bench = Bench.prepare(make_engine(loaded.sweep), loaded, run, lambda phase: None)
+        record = bench.measure(Asked("candidate", POINT), None).record
+    assert "random prompts" in [each["check"] for each in record.checks]
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from tuner.memory.planned import MemoryPlan
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.model import Sweep
 from tuner.sweep.point import Point
+from tuner.sweep.random_words import random_words
 from tuner.trial.block import Block, Blocks, launches_of
 
 ASSUMED_LAUNCH_S = 180.0
@@ -118,7 +119,7 @@ def make_plan(
     loaded = checked.loaded
     sweep, blocks = loaded.sweep, Blocks.of(engine, loaded)
     return Plan(
-        notes=(*checked.notes, *blocks.notes(), *_comm_notes(loaded)),
+        notes=(*checked.notes, *blocks.notes(), *_comm_notes(loaded), *_prompt_notes(loaded)),
         loaded=loaded,
         baseline=engine.command(server_config(sweep, None)),
         commands=tuple(
@@ -166,6 +167,13 @@ def _estimate(loaded: LoadedSweep, blocks: Blocks, earlier: Sequence[TrialRecord
 
 def _times_comm(loaded: LoadedSweep) -> bool:
     return has_choice(loaded) and refusal(loaded.sweep, os.environ) is None
+
+
+def _prompt_notes(loaded: LoadedSweep) -> Iterator[str]:
+    """Prompts that no answer about speculation can come from."""
+    found = random_words([prompt.text for prompt in loaded.prompts])
+    if found is not None:
+        yield f"{found}: acceptance on them tells nothing of real traffic, use real prompts"
 
 
 def _comm_notes(loaded: LoadedSweep) -> Iterator[str]:

@@ -11,6 +11,7 @@ import pytest
 
 from tuner.engine.http import ServerApi
 from tuner.errors import EngineFailure, Failure
+from tuner.measure.counters import EngineCounters
 
 Answer = tuple[int, Any]
 
@@ -72,6 +73,24 @@ def test_the_older_name_of_server_info_is_tried() -> None:
     info = {"version": "0.5.8"}
     with server(lambda path, body: (200, info) if "get" in path else (404, "")) as api:
         assert api.server_info() == info
+
+
+def test_counters_are_those_of_each_data_parallel_rank() -> None:
+    """A mean over the ranks that tell would pass for the server's."""
+    states = [
+        {"avg_spec_accept_length": 2.5, "last_gen_throughput": 310},
+        {"last_gen_throughput": 290.5},  # SGLang leaves out what is still 0
+        "busy",
+    ]
+    with server(lambda *_: (200, {"dp_size": 4, "internal_states": states})) as api:
+        assert api.counters() == EngineCounters(4, (2.5, None), (310.0, 290.5))
+
+
+@pytest.mark.parametrize("answer", [(500, "no"), (404, "no"), (200, "no json"), (200, {})])
+def test_a_server_that_tells_no_counters_costs_nothing(answer: Answer) -> None:
+    """They are beside the measurement, which is there already."""
+    with server(lambda *_: answer) as api:
+        assert api.counters() is None
 
 
 def test_something_else_on_the_port_is_told_as_such() -> None:

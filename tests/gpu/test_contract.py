@@ -15,6 +15,7 @@ import pytest
 from tests.engine.launching import Case
 from tests.engine.test_contract import *  # noqa: F403
 from tests.gpu.conftest import INTERPRETER
+from tuner.engine.base import Server
 from tuner.engine.sglang.engine import SglangEngine
 from tuner.sweep.door import load_sweep
 from tuner.sweep.model import EngineSpec, TimeoutSpec
@@ -44,3 +45,10 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
         # SGLang's own spelling.
         patched.setenv("SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK", "0")
         yield Case(SglangEngine(spec, limits, model, server), model, flags)
+
+
+def test_the_gpus_that_a_server_holds_are_known(case: Case, plain: Server) -> None:
+    """Without them there is no energy, and no doubt about a hot GPU."""
+    assert plain.gpus is not None
+    assert len(plain.gpus.names) == case.model.tp
+    assert plain.counters() is not None

@@ -5,6 +5,7 @@ from typing import Any
 
 import numpy as np
 
+from tuner.measure.gpus import GpuTrace
 from tuner.measure.samples import RequestSample, SpecCounts, Window
 
 
@@ -36,6 +37,21 @@ def sample(
 def window(*samples: RequestSample, wall: float = 2.0, cpu: float = 0.1) -> Window:
     """One stream's window."""
     return Window(1, wall, cpu, samples)
+
+
+def trace(
+    mhz: int = 1980, reasons: int = 0, watts: float = 500.0, gpu: str = "0", idle_mhz: int = 345
+) -> GpuTrace:
+    """Readings over 10 s under even load, at rest at both ends. Its energy is 10 s of `watts`."""
+    return GpuTrace(
+        gpu=gpu,
+        at=(0.0, 0.25, 5.0, 10.0),
+        sm_mhz=(idle_mhz, mhz, mhz, idle_mhz),
+        temperature_c=(40, 60, 60, 50),
+        power_w=(80.0, watts, watts, 80.0),
+        reasons=(1, reasons, reasons, 1),
+        energy_j=(1000.0, 1000.0 + watts / 4, 1000.0 + 5 * watts, 1000.0 + 10 * watts),
+    )
 
 
 class World:

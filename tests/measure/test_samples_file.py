@@ -3,12 +3,14 @@
 import gzip
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.measure.make import World, sample
+from tests.measure.make import World, sample, trace
 from tuner.errors import UserError
+from tuner.measure.counters import EngineCounters
 from tuner.measure.metrics import summarise
 from tuner.measure.samples import SpecCounts, Window
 from tuner.measure.samples_file import read_samples, write_samples
@@ -118,3 +120,52 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
     path.unlink()
     with pytest.raises(UserError):
         read_samples(path)
+
+
+def read_beside() -> Window:
+    counters = EngineCounters(2, (1.9, None), (100.5, None))
+    gpus = (trace(), replace(trace(gpu="GPU-abc"), sm_mhz=(None, 1, 2, 3)))
+    return Window(1, 10.0, 0.1, (sample(),), gpus=gpus, engine=counters)
+
+
+def test_what_was_read_beside_the_load_comes_back(tmp_path: Path) -> None:
+    """Energy per token could not be recomputed from a run folder."""
+    path = tmp_path / "0007.jsonl.gz"
+    write_samples(path, {1: [read_beside()]})
+    assert read_samples(path) == {1: [read_beside()]}
+    again = summarise(read_samples(path)[1], None, None)
+    assert again["energy_j_per_token"] == pytest.approx(2 * 5000 / 5)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("at", "[0.0]"),
+        ("sm_mhz", '["fast", 1, 2, 3]'),
+        ("power_w", "[1e999, 1, 2, 3]"),
+        ("reasons", "[0.5, 1, 2, 3]"),
+        ("energy_j", "3"),
+        ("gpu", "0"),
+        ("ranks", '"two"'),
+        ("accept_lengths", "[true]"),
+        ("throughputs", "[1e999]"),
+    ],
+)
+def test_readings_that_are_none_are_refused(tmp_path: Path, name: str, value: str) -> None:
+    """Otherwise the next report ends in a traceback."""
+    path = tmp_path / "0007.jsonl.gz"
+    write_samples(path, {1: [read_beside()]})
+    text = gzip.decompress(path.read_bytes()).decode()
+    changed, count = re.subn(rf'"{name}": (\[[^]]*\]|[^,}}]+)', f'"{name}": {value}', text, count=1)
+    assert count == 1
+    path.write_bytes(gzip.compress(changed.encode()))
+    with pytest.raises(UserError, match=r"0007\.jsonl\.gz"):
+        read_samples(path)
+
+
+def test_a_file_from_before_gpus_were_read_is_as_it_was(tmp_path: Path) -> None:
+    """Runs of an earlier specbench stay readable, and say that nothing was read."""
+    path = tmp_path / "0007.jsonl.gz"
+    write_samples(path, levels())
+    assert b'"gpus"' not in gzip.decompress(path.read_bytes())
+    assert read_samples(path)[1][0].gpus is None

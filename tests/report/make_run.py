@@ -1,10 +1,11 @@
 """Run folders with known numbers, written through the real writers."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from tests.measure.make import trace
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run, RunSettings
 from tuner.measure.metrics import summarise
@@ -53,6 +54,8 @@ class Trial:
     engine: str | None = None
     """Default: the sweep's."""
     command: dict[str, Any] | None = None
+    watts: float | None = None
+    """What NVML reads of its one GPU over 10 s of each window; None: nothing."""
     role: str | None = None
     """Default: baseline for no point, else candidate."""
 
@@ -81,7 +84,14 @@ def make_run(
         for number, trial in enumerate(trials):
             windows = {}
             if trial.tok_s is not None:
-                windows = {level: windows_of(trial, level, noise, number) for level in levels}
+                gpus = None if trial.watts is None else (trace(watts=trial.watts),)
+                windows = {
+                    level: [
+                        replace(window, gpus=gpus)
+                        for window in windows_of(trial, level, noise, number)
+                    ]
+                    for level in levels
+                }
             if _role(trial) == "baseline":
                 below = windows
             metrics = (

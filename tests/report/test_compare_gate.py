@@ -150,6 +150,22 @@ def test_what_lies_behind_a_speed_is_shown(tmp_path: Path) -> None:
     assert {"ttft_ms_p90", "tpot_ms_p99", "accept_rate", "cycle_parts_ms"} <= set(data)
 
 
+def test_energy_per_token_is_compared_where_it_was_read(tmp_path: Path) -> None:
+    """Faster at twice the power is not an upgrade."""
+    trials = [Trial(None, 90.0, watts=400.0), Trial(chain(2), 100.0, watts=500.0)]
+    runs = [make_run(tmp_path / "a", trials), run_of(tmp_path, "b")]
+    comparison = compare(runs)
+    found = [row(comparison, each, "best candidate").figures.energy_j_per_token for each in "AB"]
+    assert found[0] is not None and found[0] > 0
+    assert found[1] is None
+    for text in (comparison_text(comparison), comparison_markdown(comparison)):
+        assert "energy per token" in text
+        assert f"{found[0]:.3f} J" in text
+    told = [each["energy_j_per_token"] for each in comparison.to_json()["rows"]]
+    assert told.count(None) == 2
+    assert found[0] in told
+
+
 def test_the_page_says_the_verdicts_and_shows_the_ratios(tmp_path: Path) -> None:
     """It is sent around: it must need nothing but itself, and say what is simulated."""
     runs = [run_of(tmp_path, name, sweep=SIMULATED, best=best) for name, best in

@@ -13,6 +13,7 @@ from tests.report.make_run import SIMULATED, SWEEP, Trial, chain, make_run
 from tuner.errors import UserError
 from tuner.ledger.record import DecisionLine
 from tuner.ledger.run import Run
+from tuner.measure.samples_file import read_samples
 from tuner.report.answer import answer
 from tuner.report.findings import Findings
 from tuner.report.run_report import write_report
@@ -170,6 +171,35 @@ def test_all_candidates_failed(tmp_path: Path) -> None:
     run = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(2), failure="HANG", outcome="failed")])
     assert "No candidate gave numbers" in report_of(run)
     assert not run.best_sh.exists()
+
+
+def test_energy_is_a_column_where_nvml_told_it(tmp_path: Path, report: str) -> None:
+    """A configuration that is as fast and takes more power is not as good."""
+    trials = [
+        Trial(None, 90.0, watts=400.0),
+        Trial(chain(1), 95.0, watts=500.0),
+        Trial(chain(2), 99.0),
+    ]
+    run = make_run(tmp_path, trials)
+    told = report_of(run)
+    tokens = run.records()[0].metrics["1"]["completion_tokens"]
+    windows = len(read_samples(run.samples_file(0))[1])
+    per_token = f"{windows * 10 * 400.0 / tokens:.3f}"
+    header = row_of(told, "configuration")
+    place = header.index("energy, J/token")
+    cells = [row_of(told, start)[place] for start in ("**no spec", "`1 step", "`2 steps")]
+    assert cells == [per_token, f"{float(per_token) * 1.25:.3f}", "-"]
+    assert "Energy is what NVML counts for the boards" in told
+    assert "energy" not in report.lower()
+
+
+def test_a_doubt_is_told_with_its_remedy(tmp_path: Path) -> None:
+    """A doubt alone leaves the user where they were."""
+    doubt = {"check": "GPU clock", "level": "doubt", "message": "1600 MHz", "remedy": "cool it"}
+    old = {"check": "noisy", "level": "doubt", "message": "wide: raise measure.repeats"}
+    report = report_of(make_run(tmp_path, [Trial(None, 90.0, checks=[doubt, old])]))
+    assert "`GPU clock`, trial 0: 1600 MHz; cool it" in report
+    assert "`noisy`, trial 0: wide: raise measure.repeats" in report
 
 
 TAGS = {"h1", "h2", "p", "strong", "ul", "li", "code", "pre", "img"}

@@ -10,7 +10,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
 
+from tuner.engine.gpu_watch import ServerGpus
 from tuner.engine.pins import pins
+from tuner.measure.counters import EngineCounters
 from tuner.measure.samples import Request
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.fields import UNSET
@@ -114,6 +116,8 @@ class Server(Protocol):
     """Seconds from start to the first generated token; the simulated engine's are model time."""
     info: Mapping[str, Any]
     """The answer of /server_info when the server became ready."""
+    gpus: ServerGpus | None
+    """The GPUs that it runs on, to be read while it is measured; None where they are not known."""
 
     def flush_cache(self) -> None:
         """Empty the prefix cache. Raises EngineFailure(CLIENT) if the server refuses."""
@@ -125,6 +129,10 @@ class Server(Protocol):
         CLIENT with the server's reason where it refuses (a length it is not prepared for, requests
         that run), the cause of death where it has ended.
         """
+
+    def counters(self) -> EngineCounters | None:
+        """What the server itself has counted since the cache was emptied; None where it does not
+        tell. Raises nothing."""
 
     def check_alive(self) -> None:
         """Raises EngineFailure with the cause of death if the server has ended."""

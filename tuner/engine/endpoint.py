@@ -7,10 +7,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from tuner.engine.base import Checked, Command, ServerConfig, Tokenised
+from tuner.engine.gpu_watch import ServerGpus
 from tuner.engine.http import ServerApi
 from tuner.engine.sglang.flags import speculation_of
 from tuner.engine.sglang.tokenise import Tokeniser, default_python
 from tuner.errors import EngineFailure, Failure, UserError
+from tuner.measure.counters import EngineCounters
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.model import EngineSpec, ModelSpec, ServerSpec, TimeoutSpec
 from tuner.sweep.point import Point
@@ -19,6 +21,9 @@ from tuner.sweep.workload import Prompt
 
 class EndpointServer:
     """A running server, attached to. See `engine.base.Server`; `stop` leaves it running."""
+
+    gpus: ServerGpus | None = None
+    """Somebody else chose them, and they may be on another machine."""
 
     def __init__(self, api: ServerApi) -> None:
         """Raises EngineFailure where it does not answer as SGLang does, or with no token."""
@@ -39,6 +44,10 @@ class EndpointServer:
         raise EngineFailure(
             Failure.CLIENT, f"a server that runs already stays as it is: {steps} steps"
         )
+
+    def counters(self) -> EngineCounters | None:
+        """What the server itself has counted since the cache was emptied."""
+        return self._api.counters()
 
     def check_alive(self) -> None:
         """Raises EngineFailure(CLIENT) if nothing answers any more."""

@@ -6,11 +6,14 @@ from typing import Any
 
 import requests
 
+from tuner.engine.sglang.counters import counters_of
 from tuner.errors import EngineFailure, Failure
+from tuner.measure.counters import EngineCounters
 
 HEALTH_LIMIT_S = 20.0
 """SGLang's /health generates a token, takes a second or more and gives up after 20."""
 CONTROL_LIMIT_S = 60.0
+COUNTERS_LIMIT_S = 5.0
 FLUSH_RETRY_S = 10.0
 SWITCH_RETRY_S = 0.3
 _STEPS = "speculative_num_steps"
@@ -39,18 +42,25 @@ class ServerApi:
             return False
         return answer.status_code == 200
 
-    def server_info(self) -> dict[str, Any]:
+    def server_info(self, limit_s: float = CONTROL_LIMIT_S) -> dict[str, Any]:
         """The server's arguments, version and internal state.
 
         Raises WRONG_SERVER where the server has no such page, CLIENT where the page is no JSON.
         """
         for page in ("/server_info", "/get_server_info"):  # the second is the older name
-            answer = self._send("GET", page, limit_s=CONTROL_LIMIT_S)
+            answer = self._send("GET", page, limit_s=limit_s)
             if answer.status_code != 404:
                 return _json(answer, page)
         raise EngineFailure(
             Failure.WRONG_SERVER, f"what answers at {self.url} has no /server_info: not SGLang"
         )
+
+    def counters(self) -> EngineCounters | None:
+        """What the server has counted by now; None where it does not tell, or not soon."""
+        try:
+            return counters_of(self.server_info(COUNTERS_LIMIT_S))
+        except EngineFailure:
+            return None
 
     def generate_one_token(self, info: Mapping[str, Any]) -> None:
         """Return when the server has really generated a token. `info` is its server_info.

@@ -14,12 +14,14 @@ from typing import Any, Self
 
 from tuner.engine import gpu, ports
 from tuner.engine.base import ServerConfig
+from tuner.engine.gpu_watch import ServerGpus, gpus_of
 from tuner.engine.http import HEALTH_LIMIT_S, ServerApi
 from tuner.engine.process import ProcessTree, child_environment
 from tuner.engine.sglang import flags
 from tuner.engine.sglang.deaths import cause_of_death, has_port_conflict, is_dying, log_tail
 from tuner.engine.sglang.switching import STEPS_VARIABLE, SWITCH_VARIABLE
 from tuner.errors import EngineFailure, Failure, UserError
+from tuner.measure.counters import EngineCounters
 from tuner.sweep.model import TimeoutSpec
 
 PORT_WAIT_S = 5.0
@@ -64,6 +66,7 @@ class LaunchedServer:
         self._api = ServerApi(f"http://{flags.HOST}:{port}", launch.timeouts.request)
         self.url = self._api.url
         self.info: Mapping[str, Any] = {}
+        self.gpus: ServerGpus | None = None
         self.engine_version = "unknown"
         self.launch_s = 0.0
 
@@ -105,6 +108,8 @@ class LaunchedServer:
         self.launch_s = time.monotonic() - began
         self.engine_version = str(self.info.get("version", "unknown"))
         self._tree.observe()
+        if "simulated" not in self.info:
+            self.gpus = gpus_of(self.info, self._memory_before, self._environment)
 
     def _wait_until_healthy(self, deadline: float) -> None:
         pause = _FIRST_PAUSE_S
@@ -138,6 +143,10 @@ class LaunchedServer:
             self._api.set_steps(steps)
         except EngineFailure as failure:
             raise self._explained(failure) from failure
+
+    def counters(self) -> EngineCounters | None:
+        """What the server itself has counted since the cache was emptied."""
+        return self._api.counters()
 
     def check_alive(self) -> None:
         """Raises EngineFailure with the cause of death if the server has ended or is about to."""

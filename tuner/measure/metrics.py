@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from tuner.measure.gpus import gpu_figures
 from tuner.measure.samples import RequestSample, Window
 from tuner.measure.statistics import complete, decode_time, decode_tok_s, throughput_interval
 
@@ -45,6 +46,7 @@ def summarise(
         "client_cpu_share": sum(w.client_cpu_s for w in windows) / wall if wall > 0 else None,
         "engine_accept_length": _engine_figure(samples, "spec_accept_length"),
         "engine_accept_rate": _engine_figure(samples, "spec_accept_rate"),
+        **gpu_figures(windows),
         "by_kind": by_kind(windows),
     }
 

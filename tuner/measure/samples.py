@@ -1,8 +1,12 @@
 """What the load client brings home: raw times and counts, from which every number is computed."""
 
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from tuner.measure.counters import EngineCounters
+from tuner.measure.gpus import GpuTrace
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,9 @@ class RequestSample:
     engine_figures: Mapping[str, Any] = field(default_factory=dict)
     """The engine's own speculative figures (`spec_accept_length`, ...), as it spelled them."""
 
+    output_ids: "array[int] | None" = None
+    """The answer's token ids; None where they were not kept, or the server sends none."""
+
     @property
     def tokens(self) -> int:
         """Completion tokens by the client's count."""
@@ -75,3 +82,7 @@ class Window:
     samples: tuple[RequestSample, ...]
     stopped: str | None = None
     """Why the rest of the window was not sent, None where all of it was."""
+    gpus: tuple[GpuTrace, ...] | None = None
+    """What NVML told of the server's GPUs meanwhile; None where it was not asked, or failed."""
+    engine: EngineCounters | None = None
+    """What the server itself counted; None where it was not asked, or did not say."""

@@ -1,10 +1,11 @@
 """Raw samples on disk: gzipped JSON lines, from which every summary can be recomputed.
 
     {"format": 1}                                     once, first
-    {"window": {"concurrency", "wall_s", "client_cpu_s", "stopped"}}
+    {"window": {"concurrency", "wall_s", "client_cpu_s", "stopped", "gpus", "engine"}}
     {"request": {every field of RequestSample}}       the requests of the window line above them
 
-Times are seconds since the window began, to the microsecond.
+Times are seconds since the window began, to the microsecond. `gpus` (NVML's readings, a GpuTrace
+for each GPU) and `engine` (an EngineCounters) are there only where they were read.
 """
 
 import gzip
@@ -18,6 +19,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from tuner.errors import UserError
+from tuner.measure.counters import EngineCounters
+from tuner.measure.gpus import GpuTrace
 from tuner.measure.samples import RequestSample, SpecCounts, Window
 
 FORMAT = 1
@@ -87,14 +90,35 @@ def _by_concurrency(lines: Sequence[Mapping[str, Any]]) -> dict[int, list[Window
             groups[-1][1].append(_sample(line["request"]))
     levels: dict[int, list[Window]] = {}
     for facts, samples in groups:
-        window = Window(**facts, samples=tuple(samples))
+        window = Window(**{**facts, **_beside(facts)}, samples=tuple(samples))
         _require_numbers(window.concurrency, window.wall_s, window.client_cpu_s)
         levels.setdefault(window.concurrency, []).append(window)
     return levels
 
 
+def _beside(facts: Mapping[str, Any]) -> dict[str, Any]:
+    """What was read beside the requests, as far as the line has it."""
+    found: dict[str, Any] = {}
+    if facts.get("gpus") is not None:
+        found["gpus"] = tuple(map(GpuTrace.from_json, facts["gpus"]))
+        for trace in found["gpus"]:
+            columns = (trace.at, trace.sm_mhz, trace.temperature_c, trace.power_w, trace.energy_j)
+            _require_numbers(*(each for column in columns for each in column if each is not None))
+    if facts.get("engine") is not None:
+        found["engine"] = counters = EngineCounters.from_json(facts["engine"])
+        said = (*counters.accept_lengths, *counters.throughputs)
+        _require_numbers(*(each for each in said if each is not None))
+    return found
+
+
 def _window_json(window: Window) -> dict[str, Any]:
+    beside: dict[str, Any] = {}
+    if window.gpus is not None:
+        beside["gpus"] = [trace.to_json() for trace in window.gpus]
+    if window.engine is not None:
+        beside["engine"] = window.engine.to_json()
     return {
+        **beside,
         "concurrency": window.concurrency,
         "wall_s": window.wall_s,
         "client_cpu_s": window.client_cpu_s,

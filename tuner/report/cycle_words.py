@@ -1,6 +1,6 @@
 """The section "Where a cycle goes" and the reason why speculation loses, as Markdown."""
 
-from tuner.measure.checks import LOW_ACCEPT_RATE
+from tuner.measure.checks.speculation import LOW_ACCEPT_RATE
 from tuner.measure.statistics import Interval
 from tuner.report.cycles import Cycles, Taken
 from tuner.report.findings import NO_SPECULATION, Findings

@@ -14,7 +14,7 @@ from tuner.report.text import (
     markdown_table,
     number,
 )
-from tuner.report.top_table import is_cut, percent
+from tuner.report.top_table import has_energy, is_cut, percent
 
 MAX_FAILURES = 30
 
@@ -69,6 +69,11 @@ def workload(findings: Findings) -> str:
             if load.ignore_eos
             else "; requests may stop early."
         )
+        + (
+            " Energy is what NVML counts for the boards of the server's GPUs, all together."
+            if any(has_energy(findings, level) for level in findings.levels)
+            else ""
+        )
     )
 
 
@@ -108,7 +113,8 @@ def doubts(findings: Findings) -> str:
     for record in findings.records:
         for check in record.checks:
             kind = (check.get("level", ""), check.get("check", ""))
-            found.setdefault(kind, []).append((check.get("message", ""), record.trial))
+            words = "; ".join(check[part] for part in ("message", "remedy") if check.get(part))
+            found.setdefault(kind, []).append((words, record.trial))
     lines = []
     for (level, name), told in found.items():
         trials = list(dict.fromkeys(trial for _, trial in told))

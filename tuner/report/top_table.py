@@ -1,10 +1,13 @@
 """The best configurations at each concurrency, as a table of report.md."""
 
+from collections.abc import Iterator
+
 from tuner.report.answer import throughput
 from tuner.report.findings import NO_SPECULATION, Findings, Measured
 from tuner.report.text import MISSING, code, count, markdown_table, number, ratio
 
 TOP = 10
+ENERGY = "energy_j_per_token"
 
 HEADER = [
     "configuration",
@@ -40,15 +43,33 @@ def _top_table(findings: Findings, level: int) -> str:
         rows.append(cells)
     rows += [_row(each, level, code(each.label)) for each in findings.ranked[:TOP]]
     header = HEADER
-    if is_cut(findings, level):
-        shown = [*([findings.baseline] if findings.baseline else []), *findings.ranked[:TOP]]
-        windows = {str(each.record.trial): _windows(findings, each, level) for each in shown}
-        header = [*HEADER[:-1], "windows", HEADER[-1]]
-        rows = [[*row[:-1], str(windows.get(row[-1]) or MISSING), row[-1]] for row in rows]
+    for name, by_trial in _further_columns(findings, level):
+        header = [*header[:-1], name, header[-1]]
+        rows = [[*row[:-1], by_trial.get(row[-1], MISSING), row[-1]] for row in rows]
     table = markdown_table(header, rows)
     if (more := len(findings.ranked) - TOP) > 0:
         table += f"\n\n{count(more, 'slower configuration')} not shown; `trials.jsonl` has all."
     return table
+
+
+def _further_columns(findings: Findings, level: int) -> Iterator[tuple[str, dict[str, str]]]:
+    """Columns that only some tables have: the heading, and the cells by trial."""
+    shown = {str(each.record.trial): each for each in _shown(findings)}
+    if has_energy(findings, level):
+        spent = {trial: number(each.metric(level, ENERGY), 3) for trial, each in shown.items()}
+        yield "energy, J/token", spent
+    if is_cut(findings, level):
+        counts = {trial: _windows(findings, each, level) for trial, each in shown.items()}
+        yield "windows", {trial: str(n or MISSING) for trial, n in counts.items()}
+
+
+def _shown(findings: Findings) -> list[Measured]:
+    return [*([findings.baseline] if findings.baseline else []), *findings.ranked[:TOP]]
+
+
+def has_energy(findings: Findings, level: int) -> bool:
+    """NVML told the energy of a shown configuration at a level."""
+    return any(each.metric(level, ENERGY) is not None for each in _shown(findings))
 
 
 def is_cut(findings: Findings, level: int) -> bool:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from tuner.engine.base import Engine, Server, server_config
+from tuner.engine.gpu_watch import watched
 from tuner.errors import EngineFailure
 from tuner.ledger.record import Role
 from tuner.ledger.run import Run
@@ -176,7 +177,9 @@ class Rig:
         self.report(replace(phase, doing="measuring"))
         self._turn_to(server, phase, attempt)
         server.flush_cache()
-        window = self._window(server, self.requests[level], level)
+        with watched(server.gpus) as watch:
+            window = self._window(server, self.requests[level], level)
+        window = replace(window, gpus=watch.traces, engine=server.counters())
         attempt.taken[phase.point].add(level, window, time.monotonic() - began)
 
     @staticmethod

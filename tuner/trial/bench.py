@@ -21,6 +21,7 @@ from tuner.measure.statistics import speedup
 from tuner.search.decision import Decision
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.point import Point
+from tuner.sweep.random_words import random_words
 from tuner.sweep.workload import pick
 from tuner.trial.attempt import ATTEMPTS, Attempt, Phase, Rig
 from tuner.trial.race import Race
@@ -77,8 +78,12 @@ class Entry:
         return self.attempt.taken.get(self.phase.point, Taken())
 
 
+@dataclass(frozen=True)
 class Bench(Rig):
     """Measures points and books them in the run's ledger."""
+
+    random_words: str | None = None
+    """What shows that the prompts are no text; None where they are."""
 
     @classmethod
     def prepare(
@@ -90,7 +95,8 @@ class Bench(Rig):
         prompts = pick(loaded.prompts, max(counts.values()), workload.seed)
         tokenised = engine.tokenise(prompts)
         requests = {level: tokenised.requests[:count] for level, count in counts.items()}
-        return cls(engine, loaded.sweep, run, requests, tokenised.doubt, report)
+        random = random_words([prompt.text for prompt in loaded.prompts])
+        return cls(engine, loaded.sweep, run, requests, tokenised.doubt, report, random)
 
     def measure(self, asked: Asked, baseline: Windows | None) -> Measured:
         """Measure a point and add it to the ledger.
@@ -190,9 +196,10 @@ class Bench(Rig):
         checks: list[dict[str, str]] = []
         point, baseline = entry.phase.point, entry.baseline
         steps, topk = (point.num_steps, point.eagle_topk) if point else (None, None)
-        context = Context(steps, topk, self.tokenise_doubt)
         for level, windows in entry.taken.windows.items() if entry.failure is None else ():
             figures = summarise(windows, steps, topk)
+            below = () if baseline is None else baseline.get(level, ())
+            context = Context(steps, topk, self.tokenise_doubt, self.random_words, below)
             if baseline is not None:
                 metric = self.sweep.search.objective.metric
                 ratio = speedup(baseline[level], windows, metric)
@@ -203,8 +210,7 @@ class Bench(Rig):
                 }
             metrics[str(level)] = figures
             for doubt in doubts(windows, figures, context):
-                note = _note(doubt.check, doubt.level, doubt.message)
-                if note not in checks:
+                if (note := doubt.to_json()) not in checks:
                     checks.append(note)
         return metrics, checks
 

@@ -48,6 +48,8 @@ class Figures:
     """Of a token, without speculation."""
     cycle_parts: tuple[tuple[str, float], ...] = ()
     """(name, ms) of what the run's measurements tell apart; they sum up to the model's cycle."""
+    energy_j_per_token: float | None = None
+    """Of all GPUs of the server together, by NVML."""
     launch_s: float | None = None
     memory: Memory | None = None
 
@@ -66,6 +68,7 @@ class Figures:
             "accept_rate_by_position": None if positions is None else list(positions),
             "cycle_ms": self.cycle_ms,
             "cycle_parts_ms": dict(self.cycle_parts),
+            "energy_j_per_token": self.energy_j_per_token,
             "launch_s": self.launch_s,
             "gpu_memory_gib": None if self.memory is None else vars(self.memory),
         }
@@ -133,6 +136,8 @@ def reasons_of(row: Row) -> list[tuple[str, str]]:
         told.append(("by position", rates))
     if figures.cycle_ms is not None:
         told.append(("cycle", _cycle(figures)))
+    if figures.energy_j_per_token is not None:
+        told.append(("energy per token", f"{number(figures.energy_j_per_token, 3)} J"))
     if figures.memory is not None and (words := figures.memory.words()):
         told.append(("GPU memory, GiB", words))
     return told

@@ -172,6 +172,7 @@ class RunSource:
             accept_rate_by_position=tuple(rates) if rates else None,
             cycle_ms=measured.metric(level, "cycle_ms"),
             cycle_parts=tuple(taken.parts) if taken is not None else (),
+            energy_j_per_token=measured.metric(level, "energy_j_per_token"),
             launch_s=measured.record.launch_s,
             memory=self._held(measured.record),
         )

@@ -11,7 +11,14 @@ CAVEAT = (
     "Intervals are 95 %, from the spread between windows and prompts within one launch; two "
     "launches of one configuration can differ by more."
 )
-BEHIND = ("configuration", "accept rate", "by position", "cycle", "GPU memory, GiB")
+BEHIND = (
+    "configuration",
+    "accept rate",
+    "by position",
+    "cycle",
+    "energy per token",
+    "GPU memory, GiB",
+)
 
 
 def verdict_words(row: Row) -> str:
@@ -83,7 +90,7 @@ def comparison_markdown(comparison: Comparison, figure: str | None = None) -> st
             1,
         )
         lines += ["", f"## Concurrency {level}, {escaped(what)}", "", "Times in ms.", "", table]
-        lines += ["", markdown_table(["run", *BEHIND], [_behind_cells(row) for row in found], 6)]
+        lines += ["", markdown_table(["run", *BEHIND], [_behind_cells(row) for row in found], 7)]
     if comparison.unshared:
         lines += ["", "## Not in all runs", ""]
         lines += [f"- {escaped(line)}" for line in comparison.unshared]

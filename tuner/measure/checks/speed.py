@@ -1,0 +1,96 @@
+"""Doubts about speeds: too little measured, noise, a busy client, a cold start, mostly prefill."""
+
+from collections.abc import Iterator
+
+from tuner.measure.checks.doubt import Doubt, Level
+from tuner.measure.statistics import complete, output_tok_s
+
+MIN_TOKENS = 1000
+MAX_HALF_WIDTH = 0.03
+MAX_CLIENT_CPU_SHARE = 0.7
+MAX_COLD_DIFFERENCE = 0.10
+MAX_PREFILL = 0.5
+
+
+def too_few_tokens(level: Level) -> Iterator[Doubt]:
+    """Less than any speed can be told from."""
+    tokens = level.metrics["completion_tokens"]
+    if tokens < MIN_TOKENS:
+        yield Doubt(
+            "too few tokens",
+            "note",
+            f"{tokens} tokens are few to judge by",
+            "raise workload.requests, workload.output_tokens or measure.repeats until there are "
+            f"{MIN_TOKENS} and more",
+        )
+
+
+def noisy(level: Level) -> Iterator[Doubt]:
+    """One window does not show noise: its interval is the spread between prompts."""
+    value, low, high = (level.metrics[f"output_tok_s{end}"] for end in ("", "_low", "_high"))
+    if len(level.windows) < 2 or not value or low is None or high is None:
+        return
+    half_width = (high - low) / 2 / value
+    if half_width > MAX_HALF_WIDTH:
+        yield Doubt(
+            "noisy",
+            "doubt",
+            f"the 95 % interval of output_tok_s is ±{half_width:.1%} wide over "
+            f"{len(level.windows)} windows",
+            "raise measure.repeats, make windows longer, and see that nothing else uses the GPUs "
+            "or the client's CPU",
+        )
+
+
+def client_bound(level: Level) -> Iterator[Doubt]:
+    """The load client's one thread is busy."""
+    share = level.metrics["client_cpu_share"]
+    if share is not None and share > MAX_CLIENT_CPU_SHARE:
+        yield Doubt(
+            "client-bound",
+            "doubt",
+            f"the load client used {share:.0%} of the one core it can use, so it may be what is "
+            "measured",
+            "lower the concurrency or run specbench on a faster or idle CPU",
+        )
+
+
+def cold_cache(level: Level) -> Iterator[Doubt]:
+    """The first window against the others."""
+    if len(level.windows) < 2:
+        return
+    first, rest = output_tok_s(level.windows[:1]), output_tok_s(level.windows[1:])
+    if first is None or rest is None:
+        return
+    difference = first / rest - 1
+    if difference < -MAX_COLD_DIFFERENCE:
+        yield Doubt(
+            "cold cache",
+            "note",
+            f"the first window was {-difference:.0%} slower than the others: kernels and caches "
+            "were not warm before it",
+            "raise measure.warmup_requests",
+        )
+    elif difference > MAX_COLD_DIFFERENCE:
+        yield Doubt(
+            "slowing down",
+            "note",
+            f"the first window was {difference:.0%} faster than the others: something else uses "
+            "the machine, or it gets warm",
+            "see the checks of GPU clocks, and measure again on an idle machine",
+        )
+
+
+def prefill_bound(level: Level) -> Iterator[Doubt]:
+    """Most of the time goes by before the first token, which speculation does not touch."""
+    whole = [sample for sample in complete(level.windows) if sample.chunk_times]
+    total = sum(sample.ended - sample.sent for sample in whole)
+    waiting = sum(sample.chunk_times[0] - sample.sent for sample in whole)
+    if total > 0 and waiting / total > MAX_PREFILL:
+        yield Doubt(
+            "mostly prefill",
+            "note",
+            f"{waiting / total:.0%} of the requests' time is before their first token (prefill and "
+            "queueing), so output_tok_s hardly tells of decoding",
+            "raise workload.output_tokens, or look at decode_tok_s (search.objective.metric)",
+        )
