@@ -8,7 +8,7 @@ from typing import Protocol
 
 from tuner.campaign.racing import Races
 from tuner.campaign.studied import verdict_of
-from tuner.choice import complexity, fastest_candidate, is_tied, objective_of
+from tuner.choice import complexity, fastest_candidate, is_refuted, is_tied, objective_of
 from tuner.ledger.record import TrialRecord
 from tuner.search.study import Proposal, Study
 from tuner.sweep.point import Point
@@ -208,6 +208,8 @@ def _is_better(point: Point, fastest: TrialRecord, search: Search) -> bool:
     ledger, spec = search.bench.run.ledger(), search.bench.sweep.search.objective
     record = next((each for each in reversed(ledger.candidates) if each.at == point), None)
     if record is None or record is fastest or record.fell_behind:
+        return False
+    if is_refuted(ledger, record, spec):
         return False
     return not (is_tied(record, fastest, spec) and complexity(fastest.at) <= complexity(point))
 

@@ -8,11 +8,12 @@ from rich.console import Console
 from rich.table import Table
 
 from tuner.choice import objective_of
+from tuner.ledger.output_words import outputs_words
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.memory.planned import words
 from tuner.plan import Plan, shell_line
-from tuner.result import Result, speedups_of
+from tuner.result import Result, far_words, speedups_of
 from tuner.sweep.model import Sweep
 
 COLUMNS = ("tok/s", "speed-up", "AL", "first", "TTFT", "TPOT")
@@ -137,7 +138,7 @@ def _number(value: float | None, digits: int) -> str:
 
 def _answer(result: Result) -> str:
     if result.best is None or result.best.at is None:
-        return "\n".join([result.verdict, *_elsewhere(result)])
+        return "\n".join([result.verdict, *_elsewhere(result)])  # names those of other outputs
     shown = []
     for level, ratio in result.speedup.items():
         spread = "" if ratio.low is None else f" ({ratio.low:.3f} to {ratio.high:.3f})"
@@ -146,6 +147,9 @@ def _answer(result: Result) -> str:
     if result.confirmed is not None:
         again = [f"{ratio.value:.3f}x" for ratio in speedups_of(result.confirmed).values()]
         lines.append(f"with a launch of its own: {'; '.join(again)}")
+    lines += [f"outputs: {line}" for line in outputs_words(result.outputs)]
+    if result.far:
+        lines.append(far_words(result.far))
     lines += _elsewhere(result)
     return "\n".join(lines)
 

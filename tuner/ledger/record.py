@@ -64,6 +64,32 @@ class DecisionLine(Strict):
     """Reason -> unmeasured points that were not launched then for it."""
 
 
+class OutputCounts(Strict):
+    """What `measure.outputs.Comparison.to_json` writes."""
+
+    prompts: int
+    equal: int
+    early: int
+    looping: int
+    off: int
+    prefix: dict[str, int]
+    """Tokens in common from the start, by percentile of the prompts."""
+    tokens_to_part: float | None
+
+
+class OutputsLine(Strict):
+    """Greedy outputs at one concurrency against the baseline's (docs/outputs.md)."""
+
+    outcome: Literal["equal", "differ", "far", "not compared"]
+    why: str | None = None
+    """Of what was not compared."""
+    stops: bool = False
+    """Far, and `measure.outputs` says that such a candidate is not recommended."""
+    found: OutputCounts | None = None
+    itself: OutputCounts | None = None
+    """The baseline's later windows against its first; None where it has one window."""
+
+
 class TrialRecord(Strict):
     """A trial as the ledger keeps it. `metrics` is keyed by concurrency, as text."""
 
@@ -103,6 +129,8 @@ class TrialRecord(Strict):
     chain lengths has a launch of its own."""
     decision: DecisionLine | None = None
     """Why the search launched this point; None without stages."""
+    outputs: dict[str, OutputsLine] = Field(default_factory=dict)
+    """By concurrency, as text; {} of a baseline, an endpoint, and in older ledgers."""
 
     @field_validator("point")
     @classmethod
@@ -144,6 +172,11 @@ class TrialRecord(Strict):
     def fell_behind(self) -> bool:
         """Windows of it were left out because it was clearly slower than another one."""
         return any(check.get("check") == SLOWER for check in self.checks)
+
+    @property
+    def far_outputs(self) -> str | None:
+        """The first concurrency at which its outputs speak against it; None where none do."""
+        return next((level for level, each in self.outputs.items() if each.stops), None)
 
     @property
     def at(self) -> Point | None:

@@ -1,5 +1,6 @@
 """What the load client brings home: raw times and counts, from which every number is computed."""
 
+from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -56,6 +57,11 @@ class RequestSample:
     spec: SpecCounts | None
     engine_figures: Mapping[str, Any] = field(default_factory=dict)
     """The engine's own speculative figures (`spec_accept_length`, ...), as it spelled them."""
+
+    output_ids: "array[int] | None" = None
+    """The answer's token ids; None where they were not kept, or the server sends none."""
+    text: str | None = None
+    """The answer itself; None where it was not kept."""
 
     @property
     def tokens(self) -> int:

@@ -7,7 +7,9 @@ from typing import Any
 
 from tuner.engine.base import Command, server_config
 from tuner.engine.make import make_engine
+from tuner.ledger.output_words import outputs_words
 from tuner.report.findings import Findings, Measured
+from tuner.result import outputs_of
 from tuner.sweep.model import UNSET, SearchSpec, SpaceSpec, Sweep
 from tuner.sweep.point import Point
 from tuner.sweep.writer import sweep_text
@@ -111,6 +113,8 @@ def _warnings(findings: Findings, shown: Measured) -> list[str]:
     lines = [_origin(findings, shown)]
     if artificial := findings.artificial():
         lines.append(f"Not for production as it is: {', '.join(artificial)}.")
+    outputs = {} if shown is findings.baseline else outputs_of(findings.ledger, shown.record)
+    lines += [f"Greedy outputs against no speculation: {line}." for line in outputs_words(outputs)]
     return lines
 
 

@@ -220,6 +220,12 @@ class MeasureSpec(Strict):
     target_width: Annotated[float, Field(gt=0, lt=1)] | None = None
     """A candidate's windows at a level end early where the 95 % interval of the objective's metric
     is this share of it or less to either side, such as 0.01; default: never for this."""
+    outputs: Literal["stop", "warn", "ignore"] = "stop"
+    """Greedy outputs far from the baseline's: `stop` does not recommend such a candidate, `warn`
+    only says so, `ignore` neither keeps nor compares outputs."""
+    outputs_off: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Outputs are far where more than this share of the prompts part from the baseline's early or
+    end in a loop."""
 
 
 class ObjectiveSpec(Strict):

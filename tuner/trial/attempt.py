@@ -14,7 +14,7 @@ from tuner.engine.base import Engine, Server, server_config
 from tuner.errors import EngineFailure
 from tuner.ledger.record import Role
 from tuner.ledger.run import Run
-from tuner.measure.client import Load, run_window
+from tuner.measure.client import Kept, Load, run_window
 from tuner.measure.failures import judge
 from tuner.measure.samples import Request, Window
 from tuner.sweep.model import Sweep
@@ -176,7 +176,7 @@ class Rig:
         self.report(replace(phase, doing="measuring"))
         self._turn_to(server, phase, attempt)
         server.flush_cache()
-        window = self._window(server, self.requests[level], level)
+        window = self._window(server, self.requests[level], level, self._kept(phase))
         attempt.taken[phase.point].add(level, window, time.monotonic() - began)
 
     @staticmethod
@@ -188,8 +188,20 @@ class Rig:
         server.flush_cache()  # answers when the last window's requests have left the server
         server.set_steps(steps_of(phase.point))
 
-    def _window(self, server: Server, requests: Sequence[Request], level: int) -> Window:
-        window = run_window(server.url, requests, load_at(self.sweep, level))
+    def _kept(self, phase: Phase) -> Kept:
+        """What stays of a window's answers: the first window's, which the comparison needs, and
+        the ids of the baseline's other windows, which say how far it repeats itself."""
+        if self.sweep.measure.outputs == "ignore":
+            return "nothing"
+        if phase.window == 1:
+            return "ids and text"
+        return "ids" if phase.role == "baseline" else "nothing"
+
+    def _window(
+        self, server: Server, requests: Sequence[Request], level: int, keep: Kept = "nothing"
+    ) -> Window:
+        load = replace(load_at(self.sweep, level), keep=keep)
+        window = run_window(server.url, requests, load)
         server.check_alive()
         if any(each.error is not None and not each.timed_out for each in window.samples):
             _tell_death(server)

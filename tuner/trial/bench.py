@@ -23,6 +23,7 @@ from tuner.sweep.door import LoadedSweep
 from tuner.sweep.point import Point
 from tuner.sweep.workload import pick
 from tuner.trial.attempt import ATTEMPTS, Attempt, Phase, Rig
+from tuner.trial.outputs import far_note, outputs_of
 from tuner.trial.race import Race
 from tuner.trial.taken import Taken, Windows
 
@@ -139,6 +140,10 @@ class Bench(Rig):
             samples = self.run.samples_file(phase.trial)
             write_samples(samples, entry.taken.windows)
         metrics, checks = self._figures(entry)
+        outputs = {}
+        if entry.baseline is not None and failure is None:
+            outputs = outputs_of(self.sweep, entry.baseline, entry.taken.windows)
+            checks += far_note(outputs)
         checks += [_note(s.reason, "note", s.words) for s in entry.taken.stopped.values()]
         if attempt.stop_failure is not None:
             checks.append(_note("stop", "doubt", str(attempt.stop_failure)))
@@ -170,6 +175,7 @@ class Bench(Rig):
             proposed=entry.proposed,
             switch_failure=entry.switch_failure,
             decision=_written(entry.decision),
+            outputs=outputs,
         )
 
     def crowded(self, point: Point | None) -> tuple[str, ...]:

@@ -14,6 +14,7 @@ from tuner.engine.simulated.acceptance import plan_cycles
 from tuner.engine.simulated.arguments import Arguments
 from tuner.engine.simulated.log import log
 from tuner.engine.simulated.performance import Speculation
+from tuner.engine.simulated.turns import STRIDE, Turn, Turns
 
 # Plain words: a token's text needs no escaping in JSON, and its id is 100 plus its place here.
 # fmt: off
@@ -53,12 +54,18 @@ class Running:
     news: asyncio.Event = field(default_factory=asyncio.Event)
     sent_tokens: int = 0
     plan: Sequence[int] = ()
+    turn: Turn | None = None
+    """Where its answer is another one than the model's; None: nowhere."""
 
     def emit(self, count: int) -> None:
         """Add `count` tokens, or as many as there is room for."""
         first = self.tokens
         self.tokens = min(self.length, first + count)
-        drawn = [TOKENS[(self.prompt_key + 7 * i) % len(TOKENS)] for i in range(first, self.tokens)]
+        key, places = self.prompt_key, range(first, self.tokens)
+        if self.turn is None:
+            drawn = [TOKENS[(key + STRIDE * i) % len(TOKENS)] for i in places]
+        else:
+            drawn = [TOKENS[(key + self.turn.word(i)) % len(TOKENS)] for i in places]
         self.text += "".join(text for text, _ in drawn)
         ids = ", ".join(number for _, number in drawn)
         self.output_ids = f"{self.output_ids}, {ids}" if first else ids
@@ -104,6 +111,7 @@ class Scheduler:
         self._performance = arguments.performance
         self._spec = arguments.performance.speculation
         self._noise = random.Random(f"{arguments.server_args['random_seed']}")
+        self._turns = Turns(arguments.faults, f"{self._spec}", len(TOKENS))
         self._waiting: deque[Running] = deque()
         self._running: list[Running] = []
         self._wake = asyncio.Event()
@@ -150,6 +158,7 @@ class Scheduler:
 
     def submit(self, request: Running) -> None:
         """Queue a request; it starts at the next cycle boundary with room."""
+        request.turn = self._turns.next()
         if self._spec is not None:
             chances = self._performance.conditional(request.kind)
             request.plan = plan_cycles(chances, request.length - 1)
