@@ -2,13 +2,16 @@
 
 import gzip
 import json
+import zlib
 from pathlib import Path
 
 import pytest
 
 from tests.sweeps import Listener, tiny_sweep
-from tuner.campaign.campaign import begin_run, run_sweep
+from tuner.campaign.campaign import begin_run, reopen_run, run_sweep
 from tuner.engine.make import make_engine
+from tuner.engine.simulated.turns import NUMBERS
+from tuner.errors import UserError
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.measure.samples_file import read_samples
@@ -90,7 +93,7 @@ def test_the_next_best_takes_the_place_of_wrong_outputs(tmp_path: Path):
     report = write_report(run).read_text()
     assert wrong.at is not None
     assert f"Not taken: `{wrong.at.label()}`" in report
-    assert "8 of 8 part within the first tokens" in report
+    assert "8 of 8 outputs part from the baseline's within the first tokens" in report
     assert "after `" in report and "the baseline says `" in report
     assert f"--speculative-num-steps {wrong.at.num_steps}" not in run.best_sh.read_text()
 
@@ -103,7 +106,7 @@ def test_no_speculation_where_all_outputs_are_wrong(tmp_path: Path, kind: str):
     assert result.to_json()["best"] is None
     text = " ".join(answer(Findings(run)))
     assert "**No candidate stands.** Launch the server without speculation." in text
-    assert text.count("part within the first tokens") == 2
+    assert text.count("within the first tokens or end in a loop") == 2
     write_report(run)
     assert "--speculative" not in run.best_sh.read_text()
 
@@ -176,3 +179,72 @@ def test_older_ledgers_have_no_outputs():
     records = Run.open(folders[0]).records()
     assert records and all(each.outputs == {} for each in records)
     assert all(isinstance(each, TrialRecord) and each.far_outputs is None for each in records)
+
+
+def a_task(folder: Path, questions: int = 8) -> None:
+    """Questions that the simulated model has all right; it answers a prompt by a number of it."""
+    with (folder / "task.jsonl").open("w") as file:
+        for n in range(questions):
+            question = f"What is {n} and {n}?"
+            right = zlib.crc32(question.encode()) % NUMBERS
+            file.write(json.dumps({"question": question, "answer": f"so #### {right}"}) + "\n")
+
+
+TASK = {"concurrency: [1]": "concurrency: [1], task: task.jsonl"}
+
+
+def test_the_winner_is_scored_beside_the_baseline(tmp_path: Path):
+    """Outputs that differ may be as good; a user's own task says it."""
+    a_task(tmp_path)
+    run, result = swept(a_sweep(tmp_path, **TASK))
+    roles = [each.role for each in run.records() if each.task is not None]
+    assert roles == ["baseline", "confirm"]
+    shown = json.loads(json.dumps(result.to_json()))["task"]
+    assert shown["baseline"]["marks"] == shown["best"]["marks"] == "1" * 8
+    assert (shown["best"]["p"], shown["best"]["stops"]) == (1.0, False)
+    kept = read_samples(run.path / shown["best"]["samples"])[1][0]
+    assert [each.text is not None for each in kept.samples] == [True] * 8
+    assert "The task: 8 of 8 right, 8 of 8 without speculation" in write_report(run).read_text()
+    assert "# The task: 8 of 8 right" in run.best_sh.read_text()
+    assert str(tmp_path / "task.jsonl") in run.best_yaml.read_text()
+    assert load_sweep(run.best_yaml).task
+
+
+def test_a_winner_with_a_clearly_lower_score_is_not_recommended(tmp_path: Path):
+    """Its launch of its own answers wrong late, which no common prefix shows."""
+    a_task(tmp_path)
+    faults = "{kind: wrong-output, value: 20, launches: [3]}"
+    run, result = swept(a_sweep(tmp_path, faults, **TASK))
+    first = run.records()[3]
+    assert first.role == "confirm" and first.task is not None
+    assert (first.task.marks, first.task.stops) == ("0" * 8, True)
+    assert first.outputs["1"].outcome == "differ"
+    assert [each.point for each in result.far] == [first.point]
+    assert result.best is None or result.best.point != first.point
+    report = write_report(run).read_text()
+    assert "by the task's score: 0 of 8 right, 8 of 8 without speculation; 8 lost" in report
+
+
+def test_a_task_is_not_asked_of_random_weights(tmp_path: Path):
+    a_task(tmp_path)
+    dummy = {"space:": "server: {flags: {load-format: dummy}}\nspace:"}
+    run, result = swept(a_sweep(tmp_path, **TASK, **dummy))
+    assert not any(each.task for each in run.records())
+    assert "task" not in result.to_json()
+
+
+def test_a_task_that_changed_is_another_run(tmp_path: Path):
+    a_task(tmp_path)
+    run = begin_run(tmp_path / "runs", a_sweep(tmp_path, **TASK), None)
+    a_task(tmp_path, 9)
+    with pytest.raises(UserError, match="the task has changed"):
+        reopen_run(run.path, load_sweep(tmp_path / "tiny.yaml"), None)
+
+
+def test_a_bad_task_is_refused_before_anything_runs(tmp_path: Path):
+    (tmp_path / "task.jsonl").write_text('{"question": "a", "answer": "b"}\n')
+    with pytest.raises(UserError, match=r"task\.jsonl:1: there is no number"):
+        a_sweep(tmp_path, **TASK)
+    (tmp_path / "task.jsonl").unlink()
+    with pytest.raises(UserError, match=r"tiny\.yaml:8: workload\.task: .*No such file"):
+        load_sweep(tmp_path / "tiny.yaml")

@@ -105,10 +105,13 @@ def _deviation(figures: dict[str, float]) -> float | None:
 
 
 def far_outputs(ledger: Ledger, record: TrialRecord) -> TrialRecord | None:
-    """The candidate itself, or its launch of its own, where its outputs speak against it: they are
-    far from the baseline's, and the sweep does not say that this is all the same."""
+    """The candidate itself, or its launch of its own, where its outputs speak against it.
+
+    They are far from the baseline's or the task's score is clearly lower; never where
+    `measure.outputs` is not `stop`.
+    """
     again = ledger.confirmation(record)
-    found = (each for each in (record, again) if each is not None and each.far_outputs is not None)
+    found = (each for each in (record, again) if each is not None and each.is_another)
     return next(found, None)
 
 

@@ -63,6 +63,8 @@ class Result:
     far: tuple[TrialRecord, ...]
     """Candidates that are not recommended because their outputs are far from the baseline's, the
     faster first."""
+    task: Mapping[str, Any] | None
+    """Marks of the task by question, `baseline` and `best`; None without a task."""
     launches: int
     trials: int
     """Candidates recorded."""
@@ -84,6 +86,7 @@ class Result:
             "trials": self.trials,
             "outputs": {level: each.model_dump() for level, each in self.outputs.items()},
             "far_outputs": [each.point for each in self.far],
+            **({} if self.task is None else {"task": self.task}),
             **again,
         }
 
@@ -116,6 +119,7 @@ def summarise_run(run: Run, samples: RawSamples | None = None) -> Result:
         confirmed=again if again is not None and again.outcome == "ok" else None,
         outputs=outputs_of(ledger, best),
         far=far,
+        task=_task(baseline, again),
         launches=0 if attached else ledger.next_launch,
         trials=len(ledger.candidates),
         exit_code=exit_code,
@@ -155,6 +159,13 @@ def outputs_of(ledger: Ledger, best: TrialRecord | None) -> Mapping[str, Outputs
         return {}
     again = ledger.confirmation(best)
     return again.outputs if again is not None and again.outputs else best.outputs
+
+
+def _task(baseline: TrialRecord | None, again: TrialRecord | None) -> Mapping[str, Any] | None:
+    if baseline is None or baseline.task is None:
+        return None
+    best = None if again is None or again.task is None else again.task.model_dump()
+    return {"baseline": baseline.task.model_dump(), "best": best}
 
 
 def _far(ledger: Ledger, spec: ObjectiveSpec) -> tuple[TrialRecord, ...]:

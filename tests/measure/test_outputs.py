@@ -120,6 +120,16 @@ def test_what_the_baseline_does_to_itself_is_normal():
     assert outcome([answered(*base), moody], measured) == "differ"
 
 
+def test_what_the_baseline_does_at_another_concurrency_is_normal_too():
+    """That is what other kernels alone do; within one batch shape it may repeat itself."""
+    base = right()
+    elsewhere = answered(*parting(base, [3] * PROMPTS, seed=3))
+    measured = answered(*parting(base, [4] * PROMPTS))
+    judged = judge([answered(*base)] * 2, [measured], LIMIT, [elsewhere])
+    assert judged is not None and judged.across is not None
+    assert (judged.outcome, judged.across.early) == ("differ", PROMPTS)
+
+
 def test_a_baseline_that_repeats_itself_accuses_nobody():
     """Alone on a server it does so to the token, which other kernels need not."""
     base = right()

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tuner.ledger.record import OutputCounts, OutputsLine
+from tuner.ledger.record import OutputCounts, OutputsLine, TaskLine
 
 
 def outputs_words(outputs: Mapping[str, OutputsLine]) -> list[str]:
@@ -22,7 +22,7 @@ def _line(line: OutputsLine) -> str:
     if line.outcome == "equal":
         return f"{found.equal} of {found.prompts} are the baseline's, token by token"
     words = f"{_far(found)}; " if line.outcome == "far" else ""
-    return f"{words}{_counts(found)}; {_itself(line.itself)}"
+    return f"{words}{_counts(found)}; {_itself(line.itself)}{_across(line.across)}"
 
 
 def _far(found: OutputCounts) -> str:
@@ -50,3 +50,33 @@ def _itself(itself: OutputCounts | None) -> str:
         f"the baseline repeated itself in {itself.equal} of {itself.prompts}, with a median of "
         f"{itself.prefix['p50']} tokens in common"
     )
+
+
+def _across(across: OutputCounts | None) -> str:
+    if across is None:
+        return ""
+    return (
+        f", and what it says at other concurrencies in {across.equal} of {across.prompts}, with a "
+        f"median of {across.prefix['p50']}"
+    )
+
+
+def far_counts(line: OutputsLine) -> str:
+    """Of a far one, in short."""
+    found, itself = line.found, line.itself
+    assert found is not None
+    normal = "" if itself is None else f" (the baseline against itself: {itself.off})"
+    return (
+        f"{found.off} of {found.prompts} outputs part from the baseline's within the first tokens "
+        f"or end in a loop{normal}, with a median of {found.prefix['p50']} tokens in common"
+    )
+
+
+def task_words(baseline: TaskLine | None, measured: TaskLine | None) -> str | None:
+    """The scores of both; None where one was not taken."""
+    if baseline is None or measured is None or measured.p is None:
+        return None
+    words = f"{measured.score} right, {baseline.score} without speculation"
+    if measured.lost or measured.won:
+        words += f"; {measured.lost} lost and {measured.won} won, p = {measured.p:.2g}"
+    return f"{words}, which is clearly worse" if measured.stops else words

@@ -88,6 +88,30 @@ class OutputsLine(Strict):
     found: OutputCounts | None = None
     itself: OutputCounts | None = None
     """The baseline's later windows against its first; None where it has one window."""
+    across: OutputCounts | None = None
+    """Its first windows at other concurrencies against this one; None with one concurrency."""
+
+
+class TaskLine(Strict):
+    """The score of `workload.task`."""
+
+    marks: str = Field(pattern=r"^[01-]+$")
+    """A letter a question, in the file's order: 1 right, 0 wrong, - no complete answer."""
+    lost: int | None = None
+    """Questions that the baseline has right and this has not; None of the baseline itself."""
+    won: int | None = None
+    """Questions that this has right and the baseline has not."""
+    p: float | None = None
+    """McNemar's exact test, one-sided: the chance that an equal one loses so many."""
+    stops: bool = False
+    """Clearly worse, and `measure.outputs` says that such a candidate is not recommended."""
+    samples: str
+    """Path of the answers, relative to the run folder."""
+
+    @property
+    def score(self) -> str:
+        """`17 of 20`."""
+        return f"{self.marks.count('1')} of {len(self.marks)}"
 
 
 class TrialRecord(Strict):
@@ -172,6 +196,14 @@ class TrialRecord(Strict):
     def fell_behind(self) -> bool:
         """Windows of it were left out because it was clearly slower than another one."""
         return any(check.get("check") == SLOWER for check in self.checks)
+
+    task: TaskLine | None = None
+    """Of the baseline and of confirmations, where `workload.task` names a file."""
+
+    @property
+    def is_another(self) -> bool:
+        """What it says speaks against it: outputs far from the baseline's, or a lower score."""
+        return self.far_outputs is not None or (self.task is not None and self.task.stops)
 
     @property
     def far_outputs(self) -> str | None:

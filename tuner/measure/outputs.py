@@ -117,28 +117,42 @@ class Judged:
     outcome: Outcome
     found: Comparison
     itself: Comparison | None
-    """The baseline's later windows against its first: what is normal here; None with one window."""
+    """The baseline's later windows against its first; None with one window."""
+    across: Comparison | None
+    """Its first windows at other concurrencies against this one: what other kernels alone do, so
+    the nearer of both to what is normal; None with one concurrency."""
 
 
-def judge(baseline: Sequence[Window], measured: Sequence[Window], limit: float) -> Judged | None:
+def judge(
+    baseline: Sequence[Window],
+    measured: Sequence[Window],
+    limit: float,
+    elsewhere: Sequence[Window] = (),
+) -> Judged | None:
     """Hold the first window of `measured` against the first of `baseline`.
 
-    Far: more than `limit` of the prompts are off, and more than of the baseline against itself,
-    both beyond the chance of so few prompts. The baseline can only excuse: alone on the server
-    it repeats itself to the token, which speculation, with its other kernels, need not. None where
-    no prompt has a complete output with token ids on both sides.
+    `elsewhere`: the baseline's first windows at other concurrencies. Far: more than `limit` of the
+    prompts are off, and more than of the baseline against itself, both beyond the chance of so few
+    prompts. The baseline can only excuse: alone on the server it repeats itself to the token, which
+    speculation, with its other kernels, need not. None where no prompt has a complete output with
+    token ids on both sides.
     """
     if not baseline or not measured:
         return None
     pairs = list(paired(baseline[0], measured[0]))
     if not pairs:
         return None
-    again = [pair for later in baseline[1:] for pair in paired(baseline[0], later)]
-    found, itself = Comparison.of(pairs), Comparison.of(again) if again else None
-    normal = itself.off / itself.prompts if itself else 0.0
+    found = Comparison.of(pairs)
+    itself, across = _against(baseline[0], baseline[1:]), _against(baseline[0], elsewhere)
+    normal = max((each.off / each.prompts for each in (itself, across) if each), default=0.0)
     if found.surely_off > max(limit, normal):
-        return Judged("far", found, itself)
-    return Judged("equal" if found.equal == found.prompts else "differ", found, itself)
+        return Judged("far", found, itself, across)
+    return Judged("equal" if found.equal == found.prompts else "differ", found, itself, across)
+
+
+def _against(first: Window, others: Sequence[Window]) -> Comparison | None:
+    pairs = [pair for other in others for pair in paired(first, other)]
+    return Comparison.of(pairs) if pairs else None
 
 
 def paired(one: Window, other: Window) -> Iterator[Pair]:

@@ -131,7 +131,9 @@ def _certainty(findings: Findings, best: Measured) -> str:
 def _rivals(findings: Findings, best: Measured) -> str | None:
     """Candidates that may as well be the fastest: no interval of their ratio excludes 1."""
     near = []
-    for other in findings.ranked[1 : RIVALS + 1]:
+    far = {record.trial for record in findings.result.far}
+    told_alike = [each for each in findings.ranked[1:] if each.record.trial not in far]
+    for other in told_alike[:RIVALS]:
         ratios = [findings.ratio(best, other, level) for level in findings.levels]
         known = [each for each in ratios if each and each.includes_one is not None]
         if known and all(each.includes_one for each in known):

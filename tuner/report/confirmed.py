@@ -2,7 +2,7 @@
 
 from tuner.choice import complexity, far_outputs, is_refuted
 from tuner.report.findings import Findings, Measured
-from tuner.report.outputs import far_candidates
+from tuner.report.outputs import far_candidates, far_example
 from tuner.report.text import code, escaped, number, ratio
 
 
@@ -89,4 +89,7 @@ def refuted_words(findings: Findings, best: Measured) -> str | None:
         if again.outcome != "ok":
             why = f"failed: {code(again.failure or again.outcome)}"
         told.append(f"{code(each.label)}, whose own launch (trial {again.trial}) {why}")
-    return f"Not taken: {'; '.join(told)}." if told else None
+    if not told:
+        return None
+    shown = far_example(findings)
+    return f"Not taken: {'; '.join(told)}." + (f" {shown}" if shown else "")

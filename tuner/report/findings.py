@@ -93,14 +93,17 @@ class Findings:
 
     @cached_property
     def ranked(self) -> tuple[Measured, ...]:
-        """Every candidate that gave numbers, the best first; those without an objective last."""
+        """Every candidate that gave numbers, the best first; those that say something else than
+        the baseline, then those without an objective, last."""
         spec = self.sweep.search.objective
         found = [Measured(r, objective_of(r, spec)) for r in self.ledger.candidates if r.metrics]
         fastest = self.result.fastest  # goes before a higher figure that was refuted
         first = fastest.trial if fastest else None
+        far = {record.trial for record in self.result.far}
 
-        def order(each: Measured) -> tuple[bool, bool, float]:
-            return each.record.trial != first, each.value is None, -(each.value or 0.0)
+        def order(each: Measured) -> tuple[bool, bool, bool, float]:
+            trial, value = each.record.trial, each.value
+            return trial != first, value is None, trial in far, -(value or 0.0)
 
         return tuple(sorted(found, key=order))
 

@@ -1,13 +1,15 @@
 """Whether what is recommended says what the model says without speculation."""
 
 from tuner.choice import far_outputs
-from tuner.ledger.output_words import outputs_words
-from tuner.ledger.record import OutputsLine, TrialRecord
+from tuner.ledger.output_words import far_counts, outputs_words, task_words
+from tuner.ledger.record import TrialRecord
 from tuner.measure.outputs import example
 from tuner.report.findings import Findings, Measured
 from tuner.report.text import code
 from tuner.result import outputs_of
 
+SHOWN = 3
+"""Refused candidates that the report names."""
 WHY_THEY_DIFFER = (
     "Different is no fault by itself: verifying several tokens runs other kernels than decoding "
     "one, and so does another batch; where two tokens are all but equally likely, either may come."
@@ -21,6 +23,8 @@ def same_output(findings: Findings, best: Measured) -> str | None:
     outputs = outputs_of(findings.ledger, best.record)
     if not (words := outputs_words(outputs)):
         return None
+    if scores := scores_of(findings, findings.ledger.confirmation(best.record)):
+        words.append(f"The task: {scores}")
     told = f"Greedy outputs against no speculation: {'. '.join(words)}."
     differing = [level for level, line in outputs.items() if line.outcome in ("differ", "far")]
     if not differing:
@@ -32,18 +36,36 @@ def same_output(findings: Findings, best: Measured) -> str | None:
 
 
 def far_candidates(findings: Findings) -> list[str]:
-    """A sentence for each candidate that was refused for its outputs, the faster first."""
+    """What speaks against each candidate that was refused for what it says, the faster first."""
     told = []
+    for record in findings.result.far[:SHOWN]:
+        found = far_outputs(findings.ledger, record)
+        assert found is not None and record.at is not None
+        name, level = f"{code(record.at.label())} (trial {found.trial})", found.far_outputs
+        if level is None:
+            told.append(f"{name}, by the task's score: {scores_of(findings, found)}")
+        else:
+            told.append(f"{name}: at concurrency {level} {far_counts(found.outputs[level])}")
+    if (more := len(findings.result.far) - SHOWN) > 0:
+        told.append(f"{more} more whose outputs are far from the baseline's")
+    return told
+
+
+def far_example(findings: Findings) -> str | None:
+    """Where the first of them parts; None where none was refused for its outputs."""
     for record in findings.result.far:
         found = far_outputs(findings.ledger, record)
-        assert found is not None and found.far_outputs is not None and record.at is not None
-        level = found.far_outputs
-        line: OutputsLine = found.outputs[level]
-        words = "".join(outputs_words({level: line}))
-        shown = _example(findings, found, level)
-        name = f"{code(record.at.label())} (trial {found.trial})"
-        told.append(f"{name}, whose greedy outputs: {words}." + (f" {shown}" if shown else ""))
-    return told
+        if found is not None and found.far_outputs is not None:
+            return _example(findings, found, found.far_outputs)
+    return None
+
+
+def scores_of(findings: Findings, record: TrialRecord | None) -> str | None:
+    """The task's scores of the baseline and of a record; None where one was not taken."""
+    base = findings.baseline
+    return task_words(
+        None if base is None else base.record.task, None if record is None else record.task
+    )
 
 
 def _example(findings: Findings, record: TrialRecord, level: str) -> str | None:

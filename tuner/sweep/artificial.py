@@ -29,6 +29,11 @@ def no_output_to_compare(sweep: Sweep, inherited: Mapping[str, str]) -> str | No
     """
     if sweep.workload.temperature != 0:
         return f"temperature {sweep.workload.temperature:g}"
+    return made_up(sweep, inherited)
+
+
+def made_up(sweep: Sweep, inherited: Mapping[str, str]) -> str | None:
+    """Why no answer of this sweep's servers is the model's own; None where they are."""
     settings = (sweep.server, sweep.baseline)
     if any(each.flags.get("load-format") == "dummy" for each in settings) or (
         "dummy" in sweep.space.flags.get("load-format", [])

@@ -205,6 +205,9 @@ class WorkloadSpec(Strict):
     seed: Annotated[int, Field(ge=0)] = 0
     ignore_eos: bool = True
     """Every request runs to its full length, so that all points do the same work."""
+    task: Annotated[str, Field(min_length=1)] | None = None
+    """A JSONL file of questions by which the baseline and the winner are scored."""
+    task_tokens: Annotated[int, Field(ge=2, le=1_000_000)] = 512
 
 
 class MeasureSpec(Strict):

@@ -74,6 +74,8 @@ class Rig:
     """The requests of one window, by concurrency; the same for every window and point."""
     tokenise_doubt: str | None
     report: Callable[[Phase], None]
+    task: tuple[Request, ...] = field(default=(), kw_only=True)
+    """The questions of `workload.task`, for the baseline and for confirmations."""
 
     def attempt(
         self,
@@ -134,6 +136,8 @@ class Rig:
             for point in close:
                 attempt.taken[point].go_on()
             self._levels(server, [p for p in phases if p.point in close], attempt, None)
+        if self.task and phases[0].role in ("baseline", "confirm"):
+            self._ask(server, phases[0], attempt)
 
     def _levels(
         self, server: Server, phases: Sequence[Phase], attempt: Attempt, race: Race | None
@@ -179,6 +183,20 @@ class Rig:
         window = self._window(server, self.requests[level], level, self._kept(phase))
         attempt.taken[phase.point].add(level, window, time.monotonic() - began)
 
+    def _ask(self, server: Server, phase: Phase, attempt: Attempt) -> None:
+        """The task, once, at the lowest concurrency. Raises EngineFailure."""
+        level = min(self.requests)
+        self.report(replace(phase, doing="measuring", concurrency=level))
+        server.flush_cache()
+        load = replace(
+            load_at(self.sweep, level),
+            output_tokens=self.sweep.workload.task_tokens,
+            temperature=0.0,
+            ignore_eos=False,
+            keep="ids and text",
+        )
+        attempt.taken[phase.point].task = self._send(server, self.task, load)
+
     @staticmethod
     def _turn_to(server: Server, phase: Phase, attempt: Attempt) -> None:
         """Give a shared server the phase's chain length. Raises EngineFailure."""
@@ -200,7 +218,10 @@ class Rig:
     def _window(
         self, server: Server, requests: Sequence[Request], level: int, keep: Kept = "nothing"
     ) -> Window:
-        load = replace(load_at(self.sweep, level), keep=keep)
+        return self._send(server, requests, replace(load_at(self.sweep, level), keep=keep))
+
+    @staticmethod
+    def _send(server: Server, requests: Sequence[Request], load: Load) -> Window:
         window = run_window(server.url, requests, load)
         server.check_alive()
         if any(each.error is not None and not each.timed_out for each in window.samples):

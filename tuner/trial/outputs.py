@@ -3,11 +3,13 @@
 import os
 from collections.abc import Mapping, Sequence
 
-from tuner.ledger.record import OutputCounts, OutputsLine
+from tuner.ledger.record import OutputCounts, OutputsLine, TaskLine
 from tuner.measure.outputs import Comparison, judge
 from tuner.measure.samples import Window
+from tuner.measure.task import mark, worse
 from tuner.sweep.artificial import no_output_to_compare
 from tuner.sweep.model import Sweep
+from tuner.sweep.task import last_number
 from tuner.trial.taken import Windows
 
 NONE_KEPT = "no complete output with token ids on both sides"
@@ -19,15 +21,18 @@ def outputs_of(sweep: Sweep, baseline: Windows, measured: Windows) -> dict[str, 
         return {}
     why = no_output_to_compare(sweep, os.environ)
     return {
-        str(level): _line(sweep, baseline.get(level, ()), windows, why)
+        str(level): _line(sweep, baseline, level, windows, why)
         for level, windows in measured.items()
     }
 
 
 def _line(
-    sweep: Sweep, baseline: Sequence[Window], windows: Sequence[Window], why: str | None
+    sweep: Sweep, baseline: Windows, level: int, windows: Sequence[Window], why: str | None
 ) -> OutputsLine:
-    judged = None if why is not None else judge(baseline, windows, sweep.measure.outputs_off)
+    elsewhere = [each[0] for other, each in baseline.items() if other != level and each]
+    limit, judged = sweep.measure.outputs_off, None
+    if why is None:
+        judged = judge(baseline.get(level, ()), windows, limit, elsewhere)
     if judged is None:
         return OutputsLine(outcome="not compared", why=why or NONE_KEPT)
     return OutputsLine(
@@ -35,6 +40,7 @@ def _line(
         stops=judged.outcome == "far" and sweep.measure.outputs == "stop",
         found=_counts(judged.found),
         itself=None if judged.itself is None else _counts(judged.itself),
+        across=None if judged.across is None else _counts(judged.across),
     )
 
 
@@ -53,3 +59,25 @@ def far_note(outputs: Mapping[str, OutputsLine]) -> list[dict[str, str]]:
             )
             return [{"check": "outputs", "level": "doubt", "message": message}]
     return []
+
+
+def scored(
+    sweep: Sweep,
+    answers: Mapping[str, float],
+    window: Window,
+    baseline: TaskLine | None,
+    file: str,
+) -> TaskLine:
+    """The score of a task's answers, against the baseline's where that has one."""
+    said = {sample.prompt_id: sample for sample in window.samples if sample.error is None}
+    marks = "".join(
+        mark(right, None if sample is None else last_number(sample.text or ""), sample is None)
+        for right, sample in ((right, said.get(name)) for name, right in answers.items())
+    )
+    if baseline is None or len(baseline.marks) != len(marks):
+        return TaskLine(marks=marks, samples=file)
+    found = worse(baseline.marks, marks)
+    stops = found.clearly and sweep.measure.outputs == "stop"
+    return TaskLine(
+        marks=marks, lost=found.lost, won=found.won, p=found.p, stops=stops, samples=file
+    )

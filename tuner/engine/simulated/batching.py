@@ -14,19 +14,7 @@ from tuner.engine.simulated.acceptance import plan_cycles
 from tuner.engine.simulated.arguments import Arguments
 from tuner.engine.simulated.log import log
 from tuner.engine.simulated.performance import Speculation
-from tuner.engine.simulated.turns import STRIDE, Turn, Turns
-
-# Plain words: a token's text needs no escaping in JSON, and its id is 100 plus its place here.
-# fmt: off
-_WORDS = (
-    "the", "a", "of", "to", "in", "and", "is", "it", "for", "on", "that", "with", "as", "at",
-    "by", "from", "this", "be", "are", "was", "not", "or", "an", "we", "can", "one", "all",
-    "so", "if", "out", "up", "more", "time", "no", "just", "when", "what", "some", "now",
-    "then", "first", "over", "new", "also", "after", "back", "two", "how", "our", "work",
-    "well", "way", "even", "because", "any", "these", "give", "day", "most", "us",
-)
-# fmt: on
-TOKENS = tuple((f" {word}", str(100 + index)) for index, word in enumerate(_WORDS))
+from tuner.engine.simulated.turns import Turn, Turns, word
 
 
 @dataclass(eq=False)
@@ -61,11 +49,9 @@ class Running:
         """Add `count` tokens, or as many as there is room for."""
         first = self.tokens
         self.tokens = min(self.length, first + count)
-        key, places = self.prompt_key, range(first, self.tokens)
-        if self.turn is None:
-            drawn = [TOKENS[(key + STRIDE * i) % len(TOKENS)] for i in places]
-        else:
-            drawn = [TOKENS[(key + self.turn.word(i)) % len(TOKENS)] for i in places]
+        ends = self.finish_reason.get("type") == "stop"
+        last = self.length - 1 if ends else None
+        drawn = [word(self.prompt_key, i, self.turn, last) for i in range(first, self.tokens)]
         self.text += "".join(text for text, _ in drawn)
         ids = ", ".join(number for _, number in drawn)
         self.output_ids = f"{self.output_ids}, {ids}" if first else ids
@@ -111,7 +97,7 @@ class Scheduler:
         self._performance = arguments.performance
         self._spec = arguments.performance.speculation
         self._noise = random.Random(f"{arguments.server_args['random_seed']}")
-        self._turns = Turns(arguments.faults, f"{self._spec}", len(TOKENS))
+        self._turns = Turns(arguments.faults, f"{self._spec}")
         self._waiting: deque[Running] = deque()
         self._running: list[Running] = []
         self._wake = asyncio.Event()
