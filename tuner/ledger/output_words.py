@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from tuner.ledger.record import OutputCounts, OutputsLine, TaskLine
+from tuner.measure.task import LEVEL
 
 
 def outputs_words(outputs: Mapping[str, OutputsLine]) -> list[str]:
@@ -79,4 +80,4 @@ def task_words(baseline: TaskLine | None, measured: TaskLine | None) -> str | No
     words = f"{measured.score} right, {baseline.score} without speculation"
     if measured.lost or measured.won:
         words += f"; {measured.lost} lost and {measured.won} won, p = {measured.p:.2g}"
-    return f"{words}, which is clearly worse" if measured.stops else words
+    return f"{words}, which is clearly worse" if measured.p < LEVEL else words

@@ -6,7 +6,6 @@ from tuner.ledger.record import TrialRecord
 from tuner.measure.outputs import example
 from tuner.report.findings import Findings, Measured
 from tuner.report.text import code
-from tuner.result import outputs_of
 
 SHOWN = 3
 """Refused candidates that the report names."""
@@ -20,19 +19,20 @@ def same_output(findings: Findings, best: Measured) -> str | None:
     """How the outputs of what to run compare; None where it is the baseline, or an older run."""
     if findings.winner is findings.baseline:
         return None
-    outputs = outputs_of(findings.ledger, best.record)
-    if not (words := outputs_words(outputs)):
-        return None
-    if scores := scores_of(findings, findings.ledger.confirmation(best.record)):
-        words.append(f"The task: {scores}")
-    told = f"Greedy outputs against no speculation: {'. '.join(words)}."
+    again = findings.ledger.confirmation(best.record)
+    record = again if again is not None and again.outputs else best.record
+    told, outputs = list[str](), record.outputs
+    if words := outputs_words(outputs):
+        told.append(f"Greedy outputs against no speculation: {'. '.join(words)}.")
+    if any(line.outcome == "far" for line in outputs.values()):
+        told.insert(0, "**Not the baseline's outputs.**")
     differing = [level for level, line in outputs.items() if line.outcome in ("differ", "far")]
-    if not differing:
-        return told
-    if any(outputs[level].outcome == "far" for level in differing):
-        told = f"**Not the baseline's outputs.** {told}"
-    shown = _example(findings, best.record, differing[0])
-    return " ".join([told, WHY_THEY_DIFFER, *([shown] if shown else [])])
+    if differing:
+        shown = _example(findings, record, differing[0])
+        told += [WHY_THEY_DIFFER, *([shown] if shown else [])]
+    if scores := scores_of(findings, again):
+        told.append(f"The task: {scores}.")
+    return " ".join(told) or None
 
 
 def far_candidates(findings: Findings) -> list[str]:
