@@ -7,8 +7,9 @@
 A launch is any server start, the baseline's included, until the incumbent's true value is within
 1 % of the best; with `step_switch` one launch measures all chain lengths of its settings, except
 bench_speculative.py's. Confirmations and comm minutes count in hours only. The cap is 200 launches,
-a miss counts 200. Success is the share of final recommendations within 1 % of the best. Every method
-begins with the baseline and never launches a point twice, except bench_speculative.py, which does.
+a miss counts 200. Success is the share of final recommendations within 1 % of the best. Every
+method begins with the baseline and never launches a point twice, except bench_speculative.py, which
+does.
 """
 
 import argparse

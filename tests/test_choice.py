@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from tuner.choice import complexity, fastest_candidate
+from tuner.choice import complexity, far_outputs, fastest_candidate
 from tuner.ledger.lines import Ledger
-from tuner.ledger.record import DecisionLine, TrialRecord
+from tuner.ledger.record import DecisionLine, OutputsLine, TrialRecord
 from tuner.sweep.model import ObjectiveSpec
 from tuner.sweep.point import Point
 
@@ -119,3 +119,29 @@ def test_a_simpler_one_that_is_faster_at_one_concurrency_is_no_worse_for_it() ->
     assert fastest_candidate(Ledger((best, simple)), spec)[0] is simple
     simple.metrics["1"].update(speedup=1.0, speedup_low=0.98, speedup_high=1.02)
     assert fastest_candidate(Ledger((best, simple)), spec)[0] is best
+
+
+def saying_something_else(of: TrialRecord) -> TrialRecord:
+    return of.model_copy(update={"outputs": {"8": OutputsLine(outcome="far", stops=True)}})
+
+
+def test_outputs_that_are_far_are_never_the_answer() -> None:
+    """Its speed is that of wrong tokens; the next best is the answer, or no speculation."""
+    wrong, right = saying_something_else(record(1, 2.0, 0.01)), record(2, 1.2, 0.01)
+    assert fastest_candidate(Ledger((wrong, right)), SPEC) == (right, pytest.approx(1.2))
+    assert fastest_candidate(Ledger((wrong,)), SPEC) == (wrong, 1.0)
+
+
+def test_a_launch_of_its_own_that_says_something_else_refutes_too() -> None:
+    """A shared server may be right where the one that goes to production is not."""
+    first, other = record(1, 2.0, 0.01), record(2, 1.2, 0.01, num_steps=5)
+    again = saying_something_else(first).model_copy(update={"trial": 3, "role": "confirm"})
+    ledger = Ledger((first, other, again))
+    assert fastest_candidate(ledger, SPEC)[0] is other
+    assert far_outputs(ledger, first) is again
+
+
+def test_outputs_that_are_only_warned_of_change_nothing() -> None:
+    fast = record(1, 2.0, 0.01)
+    warned = fast.model_copy(update={"outputs": {"1": OutputsLine(outcome="far")}})
+    assert fastest_candidate(Ledger((warned, record(2, 1.2, 0.01))), SPEC)[0] is warned

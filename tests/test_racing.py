@@ -157,7 +157,7 @@ class PlayedRig(Rig):
     play: Callable[[Phase], Window] = lambda phase: Window(1, 0.0, 0.0, ())
     seen: list[Phase] = field(default_factory=list)
 
-    def _window(self, server, requests: Sequence[Request], level: int) -> Window:
+    def _window(self, server, requests: Sequence[Request], level: int, keep="nothing") -> Window:
         return self.play(self.seen[-1])
 
 

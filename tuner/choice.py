@@ -1,7 +1,8 @@
 """Which candidate of a ledger is the one to run.
 
-The highest objective, but for three things: what the search chose by all measurements together,
-what its own launch has refuted, and a simpler configuration that is as good.
+The highest objective, but for four things: what the search chose by all measurements together,
+what its own launch has refuted, outputs that are not the baseline's, and a simpler configuration
+that is as good.
 """
 
 import math
@@ -35,7 +36,7 @@ def fastest_candidate(
 
     The one with the highest objective, or the simplest of those that the measurements do not tell
     apart from it (`is_tied`). Where the search chose another one by all measurements together, that
-    one takes the place of the highest. One that its own launch has refuted comes last, with an
+    one takes the place of the highest. One that is refuted (`is_refuted`) comes last, with an
     objective of at most 1, whoever chose it.
     """
     valued = [
@@ -103,8 +104,22 @@ def _deviation(figures: dict[str, float]) -> float | None:
     return math.log(high / low) / (2 * _TWO_SIDED_95)
 
 
+def far_outputs(ledger: Ledger, record: TrialRecord) -> TrialRecord | None:
+    """The candidate itself, or its launch of its own, where its outputs speak against it.
+
+    They are far from the baseline's or the task's score is clearly lower; never where
+    `measure.outputs` is not `stop`.
+    """
+    again = ledger.confirmation(record)
+    found = (each for each in (record, again) if each is not None and each.is_another)
+    return next(found, None)
+
+
 def is_refuted(ledger: Ledger, record: TrialRecord, spec: ObjectiveSpec) -> bool:
-    """A candidate whose launch of its own failed, or was no faster than no speculation."""
+    """A candidate whose outputs are far from the baseline's, or whose launch of its own failed or
+    was no faster than no speculation."""
+    if far_outputs(ledger, record) is not None:
+        return True
     again = ledger.confirmation(record)
     if again is None:
         return False

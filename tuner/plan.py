@@ -20,6 +20,7 @@ from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.memory.fits import machine_of, narrowed
 from tuner.memory.planned import MemoryPlan
+from tuner.sweep.artificial import made_up
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.model import Sweep
 from tuner.sweep.point import Point
@@ -119,7 +120,13 @@ def make_plan(
     loaded = checked.loaded
     sweep, blocks = loaded.sweep, Blocks.of(engine, loaded)
     return Plan(
-        notes=(*checked.notes, *blocks.notes(), *_comm_notes(loaded), *_prompt_notes(loaded)),
+        notes=(
+            *checked.notes,
+            *blocks.notes(),
+            *_comm_notes(loaded),
+            *_prompt_notes(loaded),
+            *_task_notes(loaded),
+        ),
         loaded=loaded,
         baseline=engine.command(server_config(sweep, None)),
         commands=tuple(
@@ -144,7 +151,7 @@ def _estimate(loaded: LoadedSweep, blocks: Blocks, earlier: Sequence[TrialRecord
     if sweep.engine.kind != "endpoint":
         points = len(loaded.space.points)
         wanted = points if sweep.search.sampler == "grid" else min(points, sweep.search.trials)
-        confirmed = bool(blocks.of_sweep)
+        confirmed = bool(blocks.of_sweep) or bool(loaded.task)
         launches = 1 + launches_of(blocks, points, wanted) + confirmed
         trials = 1 + wanted + confirmed
     launch_s, launch_basis = _launch_time(sweep, earlier)
@@ -189,6 +196,19 @@ def _comm_notes(loaded: LoadedSweep) -> Iterator[str]:
         f"after the baseline, all-reduces are timed under {settings} communication settings"
         f"{about}; points whose setting is the same as another's, or loses, are not launched "
         "(search.stages without comm launches them)"
+    )
+
+
+def _task_notes(loaded: LoadedSweep) -> Iterator[str]:
+    workload = loaded.sweep.workload
+    if not loaded.task or loaded.sweep.engine.kind == "endpoint":
+        return
+    if (why := made_up(loaded.sweep, os.environ)) is not None:
+        yield f"the questions of {workload.task} are not put to any server: {why}"
+        return
+    yield (
+        f"the {len(loaded.task)} questions of {workload.task} are put to the baseline and to the "
+        "winner, which is launched once more for them; they are not in the estimate"
     )
 
 

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.choice import fastest_candidate, is_refuted
+from tuner.choice import far_outputs, fastest_candidate, is_refuted, objective_of
 from tuner.ledger.lines import Ledger
 from tuner.ledger.raw_samples import RawSamples
-from tuner.ledger.record import TrialRecord
+from tuner.ledger.record import OutputsLine, TrialRecord
 from tuner.ledger.run import Run
 from tuner.measure.statistics import Interval
 from tuner.sweep.model import ObjectiveSpec, Sweep
@@ -58,6 +58,13 @@ class Result:
     """The fastest at each concurrency; {} where nothing was compared."""
     confirmed: TrialRecord | None
     """`best` measured again on a server of its own, where that was done: it was on a shared one."""
+    outputs: Mapping[str, OutputsLine]
+    """Of `best` against the baseline's, by concurrency; of its own launch where it has one."""
+    far: tuple[TrialRecord, ...]
+    """Candidates that are not recommended because their outputs are far from the baseline's, the
+    faster first."""
+    task: Mapping[str, Any] | None
+    """Marks of the task by question, `baseline` and `best`; None without a task."""
     launches: int
     trials: int
     """Candidates recorded."""
@@ -77,6 +84,9 @@ class Result:
             "by_concurrency": {str(level): each.to_json() for level, each in self.by_level.items()},
             "launches": self.launches,
             "trials": self.trials,
+            "outputs": {level: each.model_dump() for level, each in self.outputs.items()},
+            "far_outputs": [each.point for each in self.far],
+            **({} if self.task is None else {"task": self.task}),
             **again,
         }
 
@@ -90,7 +100,10 @@ def summarise_run(run: Run, samples: RawSamples | None = None) -> Result:
     spec = sweep.search.objective
     fastest, value = fastest_candidate(ledger, spec)
     best = fastest if value is not None and value > 1 else None
+    far = _far(ledger, spec)
     exit_code, verdict = _outcome(ledger, sweep, best, value)
+    if exit_code == 0 and far:
+        verdict += f"; {far_words(far)}"
     baseline = ledger.baseline
     attached = sweep.engine.kind == "endpoint"
     again = None if best is None else ledger.confirmation(best)
@@ -104,6 +117,9 @@ def summarise_run(run: Run, samples: RawSamples | None = None) -> Result:
         speedup=speedups_of(best or baseline) if compared else {},
         by_level=_by_level(ledger, samples or RawSamples(run), spec) if compared else {},
         confirmed=again if again is not None and again.outcome == "ok" else None,
+        outputs=outputs_of(ledger, best),
+        far=far,
+        task=_task(baseline, again),
         launches=0 if attached else ledger.next_launch,
         trials=len(ledger.candidates),
         exit_code=exit_code,
@@ -135,6 +151,33 @@ def _outcome(
         return 0, "no candidate beats the baseline: serve without speculation"
     name = best.at.label() if best.at else "no speculation"
     return 0, f"{name}: {value:.3f} times the baseline"
+
+
+def outputs_of(ledger: Ledger, best: TrialRecord | None) -> Mapping[str, OutputsLine]:
+    """How a candidate's outputs compare, by its own launch where it has one."""
+    if best is None:
+        return {}
+    again = ledger.confirmation(best)
+    return again.outputs if again is not None and again.outputs else best.outputs
+
+
+def _task(baseline: TrialRecord | None, again: TrialRecord | None) -> Mapping[str, Any] | None:
+    if baseline is None or baseline.task is None:
+        return None
+    best = None if again is None or again.task is None else again.task.model_dump()
+    return {"baseline": baseline.task.model_dump(), "best": best}
+
+
+def _far(ledger: Ledger, spec: ObjectiveSpec) -> tuple[TrialRecord, ...]:
+    far = [each for each in ledger.candidates if far_outputs(ledger, each) is not None]
+    return tuple(sorted(far, key=lambda each: -(objective_of(each, spec) or 0.0)))
+
+
+def far_words(far: tuple[TrialRecord, ...]) -> str:
+    """Which candidates are not recommended for what they answer; one at least."""
+    names = [each.at.label() if each.at else "no speculation" for each in far]
+    more = f" and {len(far) - 1} more" if len(far) > 1 else ""
+    return f"not recommended, since outputs are far from the baseline's: {names[0]}{more}"
 
 
 def _within(time_budget: float | None) -> str:

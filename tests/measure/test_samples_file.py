@@ -3,6 +3,7 @@
 import gzip
 import json
 import re
+from array import array
 from dataclasses import replace
 from pathlib import Path
 
@@ -21,6 +22,8 @@ def levels() -> dict[int, list[Window]]:
     samples = (
         sample(spec=spec, engine_figures={"spec_accept_length": 2.25}),
         sample(spec=SpecCounts(4, 3)),
+        sample(output_ids=array("I", [5, 70_000]), text="a «b\ud83d»"),
+        sample(text=""),
         sample((), (), error="HTTP 500: «no»", timed_out=True, finish_reason=None),
     )
     stopped = Window(64, 1.25, 0.5, samples, "a request timed out")
@@ -43,7 +46,16 @@ def test_a_line_for_each_request_and_window(tmp_path: Path) -> None:
     with gzip.open(path, "rt", encoding="utf-8") as file:
         kinds = [next(iter(json.loads(line))) for line in file]
     some = ["window", *["request"] * 4] * 2
-    assert kinds == ["format", *some, "window", *["request"] * 3, "window"]
+    assert kinds == ["format", *some, "window", *["request"] * 5, "window"]
+
+
+def test_answers_are_named_only_where_they_were_kept(tmp_path: Path) -> None:
+    """Files would grow by two words a request for nothing; those from before have none."""
+    path = tmp_path / "0007.jsonl.gz"
+    write_samples(path, {1: levels()[1]})
+    lines = gzip.decompress(path.read_bytes())
+    assert b"output_ids" not in lines and b'"text"' not in lines
+    assert read_samples(path)[1][0].samples[0].output_ids is None
 
 
 @pytest.mark.parametrize(

@@ -36,6 +36,27 @@ def test_tokens_are_counted_as_every_release_streams_them(events: list[Event]) -
     assert fed(*events).chunk_tokens == [1, 2, 1]
 
 
+def test_the_answer_comes_whole_however_it_is_streamed() -> None:
+    """A part of it would be held against the baseline's whole."""
+    for ids, texts in (
+        ([[7], [7, 8, 9], [7, 8, 9, 9]], ["a", "a b c", "a b c c"]),
+        ([[7], [8, 9], [9]], ["a", " b c", " c"]),
+    ):
+        stream = TokenStream()
+        for total, new, text in zip((1, 3, 4), ids, texts, strict=True):
+            event = {"text": text, "output_ids": new, "meta_info": {"completion_tokens": total}}
+            stream.feed(f"data: {json.dumps(event)}\n\n".encode(), 0.0)
+        assert stream.output_ids is not None
+        assert (stream.output_ids.tolist(), stream.text) == ([7, 8, 9, 9], "a b c c")
+
+
+def test_ids_that_are_none_are_not_kept() -> None:
+    """They cannot be compared, and a traceback would end the run."""
+    assert fed((None, 1)).output_ids is None
+    assert fed((["x"], 1)).output_ids is None  # type: ignore[list-item]
+    assert fed(([-1], 1)).output_ids is None
+
+
 def test_a_wrong_count_of_the_engine_does_not_become_the_clients() -> None:
     """The check that holds both counts against each other would have nothing to compare."""
     stream = fed(([7], 1), ([7, 8], 2), ([7, 8, 9], 5))

@@ -35,6 +35,7 @@ from tuner.measure.samples_file import read_samples
 from tuner.result import Result, summarise_run
 from tuner.search.stored import StorageUnusable, open_storage
 from tuner.sweep.door import LoadedSweep
+from tuner.sweep.task import task_hash
 from tuner.sweep.workload import content_hash
 from tuner.trial.bench import Asked, Bench
 from tuner.trial.block import Blocks
@@ -48,7 +49,8 @@ def begin_run(root: Path, loaded: LoadedSweep, engine: str | None) -> Run:
     """
     refuse_missing_library(loaded)
     builtin = loaded.sweep.workload.prompts.startswith("builtin:")
-    beside = None if builtin else _written_path(loaded.path.resolve().parent)
+    alone = builtin and not loaded.task
+    beside = None if alone else _written_path(loaded.path.resolve().parent)
     if (url := loaded.sweep.search.storage) is not None:
         try:
             open_storage(url)
@@ -58,6 +60,7 @@ def begin_run(root: Path, loaded: LoadedSweep, engine: str | None) -> Run:
         engine=engine,
         trials=loaded.sweep.search.trials,
         prompts=content_hash(loaded.prompts),
+        task=task_hash(loaded.task),
         beside=beside,
         models=_models(loaded),
     )
@@ -89,6 +92,9 @@ def reopen_run(path: Path, loaded: LoadedSweep, engine: str | None) -> Run:
         raise UserError(f"the run was begun with {was}, resume it with the same", path)
     if run.settings.prompts != content_hash(loaded.prompts):
         message = "the prompts have changed since this run began, restore them or begin a new run"
+        raise UserError(message, path)
+    if run.settings.task != task_hash(loaded.task):
+        message = "the task has changed since this run began, restore it or begin a new run"
         raise UserError(message, path)
     then, now = run.machine().get("gpus"), machine_facts()["gpus"]
     if loaded.sweep.engine.kind == "sglang" and then != now:

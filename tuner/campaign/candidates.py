@@ -8,7 +8,7 @@ from typing import Protocol
 
 from tuner.campaign.racing import Races
 from tuner.campaign.studied import verdict_of
-from tuner.choice import complexity, fastest_candidate, is_tied, objective_of
+from tuner.choice import complexity, fastest_candidate, is_refuted, is_tied, objective_of
 from tuner.ledger.record import TrialRecord
 from tuner.search.study import Proposal, Study
 from tuner.sweep.point import Point
@@ -176,8 +176,9 @@ def _confirm_one(search: Search) -> bool:
     """Whether a launch was made.
 
     It is where the winner was measured on a shared server, where the search takes another point
-    for the fastest than the one with the highest figure (that may be one launch's luck), and where
-    a race had left windows of it out because of one that was refuted since.
+    for the fastest than the one with the highest figure (that may be one launch's luck), where
+    a race had left windows of it out because of one that was refuted since, and where it has a task
+    to be scored by.
     """
     bench, ledger = search.bench, search.bench.run.ledger()
     fastest, value = fastest_candidate(ledger, bench.sweep.search.objective)
@@ -188,7 +189,8 @@ def _confirm_one(search: Search) -> bool:
         recommended = search.study.recommended()
         if recommended is not None and _is_better(recommended[0], fastest, search):
             point, decision = recommended
-    if decision is None and not fastest.warm_steps and not fastest.fell_behind:
+    alone = not fastest.warm_steps and not fastest.fell_behind
+    if decision is None and alone and not bench.task:
         return False
     if any(each.role == "confirm" and each.at == point for each in ledger.records):
         return False
@@ -208,6 +210,8 @@ def _is_better(point: Point, fastest: TrialRecord, search: Search) -> bool:
     ledger, spec = search.bench.run.ledger(), search.bench.sweep.search.objective
     record = next((each for each in reversed(ledger.candidates) if each.at == point), None)
     if record is None or record is fastest or record.fell_behind:
+        return False
+    if is_refuted(ledger, record, spec):
         return False
     return not (is_tied(record, fastest, spec) and complexity(fastest.at) <= complexity(point))
 

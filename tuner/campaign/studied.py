@@ -87,6 +87,10 @@ def verdict_of(record: TrialRecord, spec: ObjectiveSpec) -> Verdict:
     """What a ledger line says to the search."""
     if record.outcome == "infeasible":
         return Verdict("infeasible", reason=f"{record.failure}: {record.message}")
+    if (level := record.far_outputs) is not None:  # its speed and counts are of wrong tokens
+        return Verdict(
+            "infeasible", reason=f"outputs at concurrency {level} are far from the baseline's"
+        )
     if record.outcome != "ok":
         return Verdict("failed", reason=f"{record.failure}: {record.message}")
     value = objective_of(record, spec)

@@ -8,11 +8,12 @@ from rich.console import Console
 from rich.table import Table
 
 from tuner.choice import objective_of
+from tuner.ledger.output_words import outputs_words, task_words
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.memory.planned import words
 from tuner.plan import Plan, shell_line
-from tuner.result import Result, speedups_of
+from tuner.result import Result, far_words, speedups_of
 from tuner.sweep.model import Sweep
 
 COLUMNS = ("tok/s", "speed-up", "AL", "first", "TTFT", "TPOT")
@@ -87,7 +88,8 @@ def _ranked(result: Result, sweep: Sweep) -> list[TrialRecord]:
         if (value := objective_of(record, spec)) is not None
     ]
     first = result.fastest.trial if result.fastest else None  # a tie's need not be the highest
-    measured.sort(key=lambda pair: (pair[1].trial != first, -pair[0]))
+    far = {record.trial for record in result.far}
+    measured.sort(key=lambda pair: (pair[1].trial != first, pair[1].trial in far, -pair[0]))
     ranked = [record for _, record in measured]
     return [*([result.baseline] if result.baseline else []), *ranked[:TOP]]
 
@@ -137,7 +139,7 @@ def _number(value: float | None, digits: int) -> str:
 
 def _answer(result: Result) -> str:
     if result.best is None or result.best.at is None:
-        return "\n".join([result.verdict, *_elsewhere(result)])
+        return "\n".join([result.verdict, *_elsewhere(result)])  # names those of other outputs
     shown = []
     for level, ratio in result.speedup.items():
         spread = "" if ratio.low is None else f" ({ratio.low:.3f} to {ratio.high:.3f})"
@@ -146,6 +148,12 @@ def _answer(result: Result) -> str:
     if result.confirmed is not None:
         again = [f"{ratio.value:.3f}x" for ratio in speedups_of(result.confirmed).values()]
         lines.append(f"with a launch of its own: {'; '.join(again)}")
+    lines += [f"outputs: {line}" for line in outputs_words(result.outputs)]
+    if result.baseline is not None and result.confirmed is not None:
+        scores = task_words(result.baseline.task, result.confirmed.task)
+        lines += [f"task: {scores}"] if scores else []
+    if result.far:
+        lines.append(far_words(result.far))
     lines += _elsewhere(result)
     return "\n".join(lines)
 

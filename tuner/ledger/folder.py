@@ -100,9 +100,9 @@ class RunFolder:
             launch_id += 1
         return launch_id
 
-    def samples_file(self, trial: int) -> Path:
-        """The raw samples of one trial."""
-        return self.samples / f"{trial:04d}.jsonl.gz"
+    def samples_file(self, trial: int, of: str = "") -> Path:
+        """The raw samples of one trial, or `of` something besides its windows."""
+        return self.samples / f"{trial:04d}{of and '.'}{of}.jsonl.gz"
 
     def relative(self, path: Path) -> str:
         """A path in the folder, as records keep it."""

@@ -64,6 +64,56 @@ class DecisionLine(Strict):
     """Reason -> unmeasured points that were not launched then for it."""
 
 
+class OutputCounts(Strict):
+    """What `measure.outputs.Comparison.to_json` writes."""
+
+    prompts: int
+    equal: int
+    early: int
+    looping: int
+    off: int
+    prefix: dict[str, int]
+    """Tokens in common from the start, by percentile of the prompts."""
+    tokens_to_part: float | None
+
+
+class OutputsLine(Strict):
+    """Greedy outputs at one concurrency against the baseline's (docs/outputs.md)."""
+
+    outcome: Literal["equal", "differ", "far", "not compared"]
+    why: str | None = None
+    """Of what was not compared."""
+    stops: bool = False
+    """Far, and `measure.outputs` says that such a candidate is not recommended."""
+    found: OutputCounts | None = None
+    itself: OutputCounts | None = None
+    """The baseline's later windows against its first; None where it has one window."""
+    across: OutputCounts | None = None
+    """Its first windows at other concurrencies against this one; None with one concurrency."""
+
+
+class TaskLine(Strict):
+    """The score of `workload.task`."""
+
+    marks: str = Field(pattern=r"^[01-]+$")
+    """A letter a question, in the file's order: 1 right, 0 wrong, - no complete answer."""
+    lost: int | None = None
+    """Questions that the baseline has right and this has not; None of the baseline itself."""
+    won: int | None = None
+    """Questions that this has right and the baseline has not."""
+    p: float | None = None
+    """McNemar's exact test, one-sided: the chance that an equal one loses so many."""
+    stops: bool = False
+    """Clearly worse, and `measure.outputs` says that such a candidate is not recommended."""
+    samples: str
+    """Path of the answers, relative to the run folder."""
+
+    @property
+    def score(self) -> str:
+        """`17 of 20`."""
+        return f"{self.marks.count('1')} of {len(self.marks)}"
+
+
 class TrialRecord(Strict):
     """A trial as the ledger keeps it. `metrics` is keyed by concurrency, as text."""
 
@@ -103,6 +153,8 @@ class TrialRecord(Strict):
     chain lengths has a launch of its own."""
     decision: DecisionLine | None = None
     """Why the search launched this point; None without stages."""
+    outputs: dict[str, OutputsLine] = Field(default_factory=dict)
+    """By concurrency, as text; {} of a baseline, an endpoint, and in older ledgers."""
 
     @field_validator("point")
     @classmethod
@@ -144,6 +196,19 @@ class TrialRecord(Strict):
     def fell_behind(self) -> bool:
         """Windows of it were left out because it was clearly slower than another one."""
         return any(check.get("check") == SLOWER for check in self.checks)
+
+    task: TaskLine | None = None
+    """Of the baseline and of confirmations, where `workload.task` names a file."""
+
+    @property
+    def is_another(self) -> bool:
+        """What it says speaks against it: outputs far from the baseline's, or a lower score."""
+        return self.far_outputs is not None or (self.task is not None and self.task.stops)
+
+    @property
+    def far_outputs(self) -> str | None:
+        """The first concurrency at which its outputs speak against it; None where none do."""
+        return next((level for level, each in self.outputs.items() if each.stops), None)
 
     @property
     def at(self) -> Point | None:

@@ -47,6 +47,8 @@ class RunSettings(Strict):
     """Candidates wanted since `--trials +N`."""
     prompts: str
     """Content hash of the prompts."""
+    task: str | None = None
+    """Content hash of the task; None without one."""
     beside: str | None = None
     """The folder that the sweep file lay in, where a file of prompts is looked for."""
     models: dict[str, dict[str, str | None]] = Field(default_factory=dict)

@@ -5,7 +5,7 @@ import json
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import aiohttp
 
@@ -13,6 +13,9 @@ from tuner.measure.samples import Request, RequestSample, Window
 from tuner.measure.stream import BadStreamError, TokenStream
 
 _ERROR_BODY_CHARS = 300
+
+Kept = Literal["nothing", "ids", "ids and text"]
+"""What stays of an answer: 4 bytes a token for its ids, and about as much for its text."""
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,7 @@ class Load:
     """Every request has `output_tokens` tokens; a shorter answer counts as cut short."""
     request_timeout_s: float = 300.0
     """Seconds without a new token after which a request is given up."""
+    keep: Kept = "nothing"
 
 
 def run_window(url: str, requests: Sequence[Request], load: Load) -> Window:
@@ -131,6 +135,8 @@ class _Window:
             requested_tokens=self._load.output_tokens,
             spec=stream.spec,
             engine_figures=stream.engine_figures,
+            output_ids=None if self._load.keep == "nothing" else stream.output_ids,
+            text=stream.text if self._load.keep == "ids and text" else None,
         )
 
     async def _read(self, session: aiohttp.ClientSession, body: bytes, stream: TokenStream) -> None:

@@ -63,6 +63,8 @@ class RequestSample:
 
     output_ids: "array[int] | None" = None
     """The answer's token ids; None where they were not kept, or the server sends none."""
+    text: str | None = None
+    """The answer itself; None where it was not kept."""
 
     @property
     def tokens(self) -> int:

@@ -4,6 +4,8 @@
     {"window": {"concurrency", "wall_s", "client_cpu_s", "stopped", "gpus", "engine"}}
     {"request": {every field of RequestSample}}       the requests of the window line above them
 
+`output_ids` and `text` are there only where an answer was kept.
+
 Times are seconds since the window began, to the microsecond. `gpus` (NVML's readings, a GpuTrace
 for each GPU) and `engine` (an EngineCounters) are there only where they were read.
 """
@@ -12,9 +14,10 @@ import gzip
 import json
 import math
 import zlib
+from array import array
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -50,7 +53,7 @@ def _write(path: Path, windows_by_concurrency: Mapping[int, Sequence[Window]]) -
             for window in windows:
                 file.write(json.dumps({"window": _window_json(window)}) + "\n")
                 for sample in window.samples:
-                    file.write(json.dumps({"request": asdict(sample)}) + "\n")
+                    file.write(json.dumps({"request": _request_json(sample)}) + "\n")
 
 
 def read_samples(path: Path) -> dict[int, list[Window]]:
@@ -67,7 +70,7 @@ def read_samples(path: Path) -> dict[int, list[Window]]:
         raise UserError(f"this is not a samples file of format {FORMAT}", path)
     try:
         return _by_concurrency(lines[1:])
-    except (KeyError, TypeError, IndexError, ValueError) as error:
+    except (KeyError, TypeError, IndexError, ValueError, OverflowError) as error:
         raise UserError(f"this is no samples file of format {FORMAT}: {error}", path) from error
 
 
@@ -126,6 +129,13 @@ def _window_json(window: Window) -> dict[str, Any]:
     }
 
 
+def _request_json(sample: RequestSample) -> dict[str, Any]:
+    facts = asdict(replace(sample, output_ids=None))
+    facts["output_ids"] = None if sample.output_ids is None else sample.output_ids.tolist()
+    absent = [name for name in ("output_ids", "text") if facts[name] is None]
+    return {name: value for name, value in facts.items() if name not in absent}
+
+
 def _sample(facts: Mapping[str, Any]) -> RequestSample:
     counts = facts["spec"]
     spec = None
@@ -135,12 +145,16 @@ def _sample(facts: Mapping[str, Any]) -> RequestSample:
         spec = SpecCounts(
             **{**counts, "histogram": None if histogram is None else tuple(histogram)}
         )
+    ids, text = facts.get("output_ids"), facts.get("text")
+    if text is not None and not isinstance(text, str):
+        raise TypeError("text is no text")
     sample = RequestSample(
         **{
             **facts,
             "chunk_times": tuple(facts["chunk_times"]),
             "chunk_tokens": tuple(facts["chunk_tokens"]),
             "spec": spec,
+            "output_ids": None if ids is None else array("I", ids),
         }
     )
     _require_numbers(sample.sent, sample.ended, sample.requested_tokens)

@@ -1,6 +1,7 @@
 """One streamed answer of /generate, from bytes to tokens and counts. Pure: no socket, no clock."""
 
 import json
+from array import array
 from collections.abc import Mapping
 from typing import Any
 
@@ -31,6 +32,8 @@ class TokenStream:
         self.chunk_times: list[float] = []
         self.chunk_tokens: list[int] = []
         self.tokens = 0
+        self.text = ""
+        """The answer so far; "" where the server sends no text."""
         self.finish_reason: str | None = None
         self.abort_message: str | None = None
         self.meta: Mapping[str, Any] = {}
@@ -73,6 +76,7 @@ class TokenStream:
             raise BadStreamError(f"the server sent an event without meta_info: {_shown(payload)}")
         self.meta = meta
         self._count(meta.get("completion_tokens"), event.get("output_ids"), now)
+        self._take_text(event.get("text"))
         self._finish_reason(meta.get("finish_reason"))
 
     def _count(self, engines: Any, output_ids: Any, now: float) -> None:
@@ -96,14 +100,28 @@ class TokenStream:
         """
         first = self._ids
         if not first:
-            self._ids = ids
+            self._ids = list(ids)
             return len(ids)
         if self._ids_are_cumulative is None:
             if engines in (len(ids), self.tokens + len(ids)):
                 self._ids_are_cumulative = engines == len(ids)
             else:
                 self._ids_are_cumulative = ids[: len(first)] == first
-        return len(ids) if self._ids_are_cumulative else self.tokens + len(ids)
+        if self._ids_are_cumulative:
+            self._ids = ids
+            return len(ids)
+        self._ids += ids
+        return self.tokens + len(ids)
+
+    def _take_text(self, text: Any) -> None:
+        """Text comes as the ids do; without ids it is the whole where it begins as the last did."""
+        if not isinstance(text, str):
+            return
+        whole = self._ids_are_cumulative
+        if whole or (whole is None and text.startswith(self.text)):
+            self.text = text
+        else:
+            self.text += text
 
     def _finish_reason(self, reason: Any) -> None:
         """SGLang sends `{"type": "length", "length": 16}`; null while tokens are to come."""
@@ -113,6 +131,14 @@ class TokenStream:
                 self.abort_message = str(reason.get("message") or "no reason given")
         elif isinstance(reason, str):
             self.finish_reason = reason
+
+    @property
+    def output_ids(self) -> "array[int] | None":
+        """The answer's token ids so far, 4 bytes each; None where the server does not send them."""
+        try:
+            return array("I", self._ids) if self._ids else None
+        except (TypeError, OverflowError):  # something else than token ids
+            return None
 
     @property
     def prompt_tokens(self) -> int | None:

@@ -1,10 +1,11 @@
 """The first lines of a report: what to run, how much faster it is, and how sure that is."""
 
-from tuner.choice import is_refuted
+from tuner.choice import far_outputs, is_refuted
 from tuner.measure.statistics import Interval
 from tuner.report.confirmed import chosen_words, confirmed_words, refuted_words
 from tuner.report.cycle_words import why_it_loses
 from tuner.report.findings import Findings, Measured
+from tuner.report.outputs import same_output
 from tuner.report.text import change, code, count, escaped, interval, markdown_table, ratio
 from tuner.result import RIVALS
 
@@ -24,7 +25,12 @@ def answer(findings: Findings) -> list[str]:
         return ["**No answer.** No candidate gave numbers, so there is nothing to compare."]
     best = findings.best
     refuted = is_refuted(findings.ledger, best.record, findings.sweep.search.objective)
-    if findings.winner is findings.baseline and refuted:
+    if findings.winner is findings.baseline and far_outputs(findings.ledger, best.record):
+        lines = [
+            "**No candidate stands.** Launch the server without speculation. No candidate with "
+            "the baseline's outputs beats it."
+        ]
+    elif findings.winner is findings.baseline and refuted:
         lines = [
             "**No candidate stands.** Launch the server without speculation. "
             f"{code(best.label)} was {_changes(findings, best)} on a server that switches chain "
@@ -46,6 +52,7 @@ def answer(findings: Findings) -> list[str]:
         _certainty(findings, best),
         confirmed_words(findings, best),
         chosen_words(findings, best),
+        same_output(findings, best),
         refuted_words(findings, best),
         _rivals(findings, best),
         _mixed_gain(findings, best),
@@ -124,7 +131,9 @@ def _certainty(findings: Findings, best: Measured) -> str:
 def _rivals(findings: Findings, best: Measured) -> str | None:
     """Candidates that may as well be the fastest: no interval of their ratio excludes 1."""
     near = []
-    for other in findings.ranked[1 : RIVALS + 1]:
+    far = {record.trial for record in findings.result.far}
+    told_alike = [each for each in findings.ranked[1:] if each.record.trial not in far]
+    for other in told_alike[:RIVALS]:
         ratios = [findings.ratio(best, other, level) for level in findings.levels]
         known = [each for each in ratios if each and each.includes_one is not None]
         if known and all(each.includes_one for each in known):

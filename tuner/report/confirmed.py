@@ -1,7 +1,8 @@
 """What a winner's own launch says, where it was measured on a shared server."""
 
-from tuner.choice import complexity, is_refuted
+from tuner.choice import complexity, far_outputs, is_refuted
 from tuner.report.findings import Findings, Measured
+from tuner.report.outputs import far_candidates, far_example
 from tuner.report.text import code, escaped, number, ratio
 
 
@@ -73,11 +74,14 @@ def asks_for(more: Measured, less: Measured) -> str:
 
 
 def refuted_words(findings: Findings, best: Measured) -> str | None:
-    """Faster candidates that their own launches did not bear out; None where there are none."""
+    """Faster candidates that their own launches did not bear out, or whose outputs are others;
+    None where there are none."""
     spec = findings.sweep.search.objective
-    told = []
+    told = far_candidates(findings)
     for each in findings.ranked:
         if each is best or not is_refuted(findings.ledger, each.record, spec):
+            continue
+        if far_outputs(findings.ledger, each.record) is not None:
             continue
         again = findings.ledger.confirmation(each.record)
         assert again is not None
@@ -85,4 +89,7 @@ def refuted_words(findings: Findings, best: Measured) -> str | None:
         if again.outcome != "ok":
             why = f"failed: {code(again.failure or again.outcome)}"
         told.append(f"{code(each.label)}, whose own launch (trial {again.trial}) {why}")
-    return f"Not taken: {'; '.join(told)}." if told else None
+    if not told:
+        return None
+    shown = far_example(findings)
+    return f"Not taken: {'; '.join(told)}." + (f" {shown}" if shown else "")

@@ -17,13 +17,13 @@ from tuner.measure.samples import Window
 from tuner.measure.statistics import Interval, Metric
 from tuner.memory.fits import machine_of, narrowed
 from tuner.result import speedups_of, summarise_run
+from tuner.sweep.artificial import artificial
 from tuner.sweep.document import read_document
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.point import Point
 from tuner.sweep.space import Space
 
 NO_SPECULATION = "no speculation"
-SIMULATED_ACCEPTANCE = "SGLANG_SIMULATE_ACC_LEN"
 NEIGHBOURS = 4
 """Configurations in the figure of acceptance by position."""
 
@@ -93,14 +93,17 @@ class Findings:
 
     @cached_property
     def ranked(self) -> tuple[Measured, ...]:
-        """Every candidate that gave numbers, the best first; those without an objective last."""
+        """Every candidate that gave numbers, the best first; those that say something else than
+        the baseline, then those without an objective, last."""
         spec = self.sweep.search.objective
         found = [Measured(r, objective_of(r, spec)) for r in self.ledger.candidates if r.metrics]
         fastest = self.result.fastest  # goes before a higher figure that was refuted
         first = fastest.trial if fastest else None
+        far = {record.trial for record in self.result.far}
 
-        def order(each: Measured) -> tuple[bool, bool, float]:
-            return each.record.trial != first, each.value is None, -(each.value or 0.0)
+        def order(each: Measured) -> tuple[bool, bool, bool, float]:
+            trial, value = each.record.trial, each.value
+            return trial != first, value is None, trial in far, -(value or 0.0)
 
         return tuple(sorted(found, key=order))
 
@@ -155,17 +158,7 @@ class Findings:
 
     def artificial(self) -> list[str]:
         """What makes this another thing than the model: dummy weights, simulated acceptance."""
-        sweep = self.sweep
-        found = []
-        for name in ("load-format", "speculative-draft-load-format"):
-            if sweep.server.flags.get(name) == "dummy":
-                found.append(f"--{name} dummy: random weights")
-        inherited = self.run.machine().get("env", {})
-        places = (sweep.server.env, sweep.space.env, inherited)
-        if any(SIMULATED_ACCEPTANCE in names for names in places):
-            value = {**inherited, **sweep.server.env}.get(SIMULATED_ACCEPTANCE, "...")
-            found.append(f"{SIMULATED_ACCEPTANCE}={value}: SGLang pretends the acceptance")
-        return found
+        return artificial(self.sweep, self.run.machine().get("env", {}))
 
     def gpus(self) -> str:
         """`2 x NVIDIA H200, 139.8 GiB`, or `none`."""

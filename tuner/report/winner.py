@@ -7,7 +7,10 @@ from typing import Any
 
 from tuner.engine.base import Command, server_config
 from tuner.engine.make import make_engine
+from tuner.ledger.output_words import outputs_words
 from tuner.report.findings import Findings, Measured
+from tuner.report.outputs import scores_of
+from tuner.result import outputs_of
 from tuner.sweep.fields import UNSET
 from tuner.sweep.model import SearchSpec, SpaceSpec, Sweep
 from tuner.sweep.point import Point
@@ -29,10 +32,10 @@ def write_winner(findings: Findings) -> None:
         if findings.winner is findings.baseline:
             comment.append("No speculation was faster than every candidate: best.sh launches that.")
         sweep = _with_prompts_in_place(findings.sweep, run.settings.beside)
-        prompts = sweep.workload.prompts
-        if not prompts.startswith("builtin:"):
-            where = "" if Path(prompts).is_absolute() else " beside this file"
-            comment.append(f"Needs {prompts}{where}, as it was when the run began.")
+        for file in (sweep.workload.prompts, sweep.workload.task):
+            if file is not None and not file.startswith("builtin:"):
+                where = "" if Path(file).is_absolute() else " beside this file"
+                comment.append(f"Needs {file}{where}, as it was when the run began.")
         text = sweep_text(one_point_sweep(sweep, best.point), comment)
         run.best_yaml.write_text(text, encoding="utf-8")
     if findings.winner is not None and (command := launch_command(findings)) is not None:
@@ -43,11 +46,13 @@ def write_winner(findings: Findings) -> None:
 
 
 def _with_prompts_in_place(sweep: Sweep, beside: str | None) -> Sweep:
-    """The sweep with its own prompts by their whole path: best.yaml lies in another folder."""
-    prompts = sweep.workload.prompts
-    if beside is None or prompts.startswith("builtin:"):
+    """The sweep with its own files by their whole path: best.yaml lies in another folder."""
+    named = {"prompts": sweep.workload.prompts, "task": sweep.workload.task}
+    files = {k: v for k, v in named.items() if v is not None and not v.startswith("builtin:")}
+    if beside is None or not files:
         return sweep
-    workload = sweep.workload.model_copy(update={"prompts": str(Path(beside) / prompts)})
+    whole = {name: str(Path(beside) / file) for name, file in files.items()}
+    workload = sweep.workload.model_copy(update=whole)
     return sweep.model_copy(update={"workload": workload})
 
 
@@ -112,6 +117,10 @@ def _warnings(findings: Findings, shown: Measured) -> list[str]:
     lines = [_origin(findings, shown)]
     if artificial := findings.artificial():
         lines.append(f"Not for production as it is: {', '.join(artificial)}.")
+    outputs = {} if shown is findings.baseline else outputs_of(findings.ledger, shown.record)
+    if scores := scores_of(findings, findings.ledger.confirmation(shown.record)):
+        lines.append(f"The task: {scores}.")
+    lines += [f"Greedy outputs against no speculation: {line}." for line in outputs_words(outputs)]
     return lines
 
 

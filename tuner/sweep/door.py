@@ -11,6 +11,7 @@ from tuner.sweep.model import STEP_SWITCHERS, Sweep
 from tuner.sweep.refusal import refusal
 from tuner.sweep.reserved import RESERVED, RESERVED_VARIABLES
 from tuner.sweep.space import Space
+from tuner.sweep.task import Question, load_task
 from tuner.sweep.workload import Prompt, load_prompts
 
 MAX_BYTES = 1_000_000
@@ -26,6 +27,8 @@ class LoadedSweep:
     path: Path
     text: str
     """The file as it was read, for the run folder."""
+    task: tuple[Question, ...] = ()
+    """The questions of `workload.task`."""
 
     def document(self) -> Document:
         """The file's values with their lines, for a mistake that is found later."""
@@ -56,6 +59,7 @@ def load_sweep(path: Path, *, engine: str | None = None, beside: Path | None = N
         prompts=_prompts(document, sweep, beside or path.parent),
         path=path,
         text=text,
+        task=_task(document, sweep, beside or path.parent),
     )
 
 
@@ -83,6 +87,17 @@ def _prompts(document: Document, sweep: Sweep, beside: Path) -> tuple[Prompt, ..
         if error.where is not None:
             raise  # the prompts' own file and line
         raise document.error(("workload", "prompts"), error.message) from error
+
+
+def _task(document: Document, sweep: Sweep, beside: Path) -> tuple[Question, ...]:
+    if sweep.workload.task is None:
+        return ()
+    try:
+        return load_task(sweep.workload.task, beside)
+    except UserError as error:
+        if error.where is not None:
+            raise  # the task's own file and line
+        raise document.error(("workload", "task"), error.message) from error
 
 
 def _check_across(document: Document, sweep: Sweep) -> None:

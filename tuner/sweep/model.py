@@ -150,6 +150,9 @@ class WorkloadSpec(Strict):
     seed: Annotated[int, Field(ge=0)] = 0
     ignore_eos: bool = True
     """Every request runs to its full length, so that all points do the same work."""
+    task: Annotated[str, Field(min_length=1)] | None = None
+    """A JSONL file of questions by which the baseline and the winner are scored."""
+    task_tokens: Annotated[int, Field(ge=2, le=1_000_000)] = 512
 
 
 class MeasureSpec(Strict):
@@ -165,6 +168,12 @@ class MeasureSpec(Strict):
     target_width: Annotated[float, Field(gt=0, lt=1)] | None = None
     """A candidate's windows at a level end early where the 95 % interval of the objective's metric
     is this share of it or less to either side, such as 0.01; default: never for this."""
+    outputs: Literal["stop", "warn", "ignore"] = "stop"
+    """Greedy outputs far from the baseline's: `stop` does not recommend such a candidate, `warn`
+    only says so, `ignore` neither keeps nor compares outputs."""
+    outputs_off: Annotated[float, Field(gt=0, le=1)] = 0.5
+    """Outputs are far where more than this share of the prompts part from the baseline's early or
+    end in a loop."""
 
 
 class ObjectiveSpec(Strict):

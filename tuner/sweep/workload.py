@@ -3,7 +3,7 @@
 import hashlib
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from importlib import resources
 from itertools import zip_longest
@@ -41,7 +41,24 @@ def load_prompts(name: str, beside: Path) -> tuple[Prompt, ...]:
         return _builtin(name.removeprefix("builtin:"))
     path = beside / name
     known = ", ".join(f"builtin:{kind}" for kind in BUILTIN)
-    remedy = f"use a JSONL file or one of {known}"
+    return _parse(_read(path, f"use a JSONL file or one of {known}"), path)
+
+
+def read_objects(path: Path, remedy: str) -> Iterator[tuple[int, Any]]:
+    """Line number and value of each line of a JSONL file that is not empty.
+
+    Raises UserError: with FILE:LINE for a line, with `remedy` where the file cannot be read.
+    """
+    for number, line in enumerate(_read(path, remedy).split("\n"), start=1):
+        if line.strip():
+            try:
+                yield number, _object(line)
+            except UserError as error:
+                raise _wrong(error.message, path, number) from error
+
+
+def _read(path: Path, remedy: str) -> str:
+    """The file's text. Raises UserError."""
     try:
         if path.exists() and not path.is_file() and not path.is_dir():
             raise UserError(f"{path}: this is a pipe or a device; {remedy}")
@@ -49,11 +66,10 @@ def load_prompts(name: str, beside: Path) -> tuple[Prompt, ...]:
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; {remedy}") from error
     try:
-        text = data.decode("utf-8-sig")
+        return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = data[: error.start].count(b"\n") + 1
         raise _wrong("this is not UTF-8 text, save the prompts as UTF-8", path, line) from error
-    return _parse(text, path)
 
 
 def _wrong(message: str, path: Path, line: int) -> UserError:

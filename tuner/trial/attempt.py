@@ -15,7 +15,7 @@ from tuner.engine.gpu_watch import watched
 from tuner.errors import EngineFailure
 from tuner.ledger.record import Role
 from tuner.ledger.run import Run
-from tuner.measure.client import Load, run_window
+from tuner.measure.client import Kept, Load, run_window
 from tuner.measure.failures import judge
 from tuner.measure.samples import Request, Window
 from tuner.sweep.model import Sweep
@@ -75,6 +75,8 @@ class Rig:
     """The requests of one window, by concurrency; the same for every window and point."""
     tokenise_doubt: str | None
     report: Callable[[Phase], None]
+    task: tuple[Request, ...] = field(default=(), kw_only=True)
+    """The questions of `workload.task`, for the baseline and for confirmations."""
 
     def attempt(
         self,
@@ -135,6 +137,8 @@ class Rig:
             for point in close:
                 attempt.taken[point].go_on()
             self._levels(server, [p for p in phases if p.point in close], attempt, None)
+        if self.task and phases[0].role in ("baseline", "confirm"):
+            self._ask(server, phases[0], attempt)
 
     def _levels(
         self, server: Server, phases: Sequence[Phase], attempt: Attempt, race: Race | None
@@ -178,9 +182,23 @@ class Rig:
         self._turn_to(server, phase, attempt)
         server.flush_cache()
         with watched(server.gpus) as watch:
-            window = self._window(server, self.requests[level], level)
+            window = self._window(server, self.requests[level], level, self._kept(phase))
         window = replace(window, gpus=watch.traces, engine=server.counters())
         attempt.taken[phase.point].add(level, window, time.monotonic() - began)
+
+    def _ask(self, server: Server, phase: Phase, attempt: Attempt) -> None:
+        """The task, once, at the lowest concurrency. Raises EngineFailure."""
+        level = min(self.requests)
+        self.report(replace(phase, doing="measuring", concurrency=level))
+        server.flush_cache()
+        load = replace(
+            load_at(self.sweep, level),
+            output_tokens=self.sweep.workload.task_tokens,
+            temperature=0.0,
+            ignore_eos=False,
+            keep="ids and text",
+        )
+        attempt.taken[phase.point].task = self._send(server, self.task, load)
 
     @staticmethod
     def _turn_to(server: Server, phase: Phase, attempt: Attempt) -> None:
@@ -191,8 +209,23 @@ class Rig:
         server.flush_cache()  # answers when the last window's requests have left the server
         server.set_steps(steps_of(phase.point))
 
-    def _window(self, server: Server, requests: Sequence[Request], level: int) -> Window:
-        window = run_window(server.url, requests, load_at(self.sweep, level))
+    def _kept(self, phase: Phase) -> Kept:
+        """What stays of a window's answers: the first window's, which the comparison needs, and
+        the ids of the baseline's other windows, which say how far it repeats itself."""
+        if self.sweep.measure.outputs == "ignore":
+            return "nothing"
+        if phase.window == 1:
+            return "ids and text"
+        return "ids" if phase.role == "baseline" else "nothing"
+
+    def _window(
+        self, server: Server, requests: Sequence[Request], level: int, keep: Kept = "nothing"
+    ) -> Window:
+        return self._send(server, requests, replace(load_at(self.sweep, level), keep=keep))
+
+    @staticmethod
+    def _send(server: Server, requests: Sequence[Request], load: Load) -> Window:
+        window = run_window(server.url, requests, load)
         server.check_alive()
         if any(each.error is not None and not each.timed_out for each in window.samples):
             _tell_death(server)

@@ -1,7 +1,8 @@
 """One trial: a point measured with a launch of its own, and what is recorded of it."""
 
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,19 +12,22 @@ from tuner.engine.endpoint import EndpointEngine
 from tuner.engine.process import child_environment
 from tuner.errors import EngineFailure
 from tuner.ledger.lines import Ledger
-from tuner.ledger.record import SIMULATED, DecisionLine, Role, TrialRecord
+from tuner.ledger.record import SIMULATED, DecisionLine, Role, TaskLine, TrialRecord
 from tuner.ledger.run import Run
 from tuner.measure.checks import Context, doubts
 from tuner.measure.failures import beside_others, first_cause, outcome_of
 from tuner.measure.metrics import summarise
+from tuner.measure.samples import Request, Window
 from tuner.measure.samples_file import write_samples
 from tuner.measure.statistics import speedup
 from tuner.search.decision import Decision
+from tuner.sweep.artificial import made_up
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.point import Point
 from tuner.sweep.random_words import random_words
 from tuner.sweep.workload import pick
 from tuner.trial.attempt import ATTEMPTS, Attempt, Phase, Rig
+from tuner.trial.outputs import far_note, outputs_of, scored
 from tuner.trial.race import Race
 from tuner.trial.taken import Taken, Windows
 
@@ -82,8 +86,10 @@ class Entry:
 class Bench(Rig):
     """Measures points and books them in the run's ledger."""
 
-    random_words: str | None = None
+    random_words: str | None = field(default=None, kw_only=True)
     """What shows that the prompts are no text; None where they are."""
+    answers: Mapping[str, float] = field(default_factory=dict, kw_only=True)
+    """What is right, by question of the task."""
 
     @classmethod
     def prepare(
@@ -95,8 +101,20 @@ class Bench(Rig):
         prompts = pick(loaded.prompts, max(counts.values()), workload.seed)
         tokenised = engine.tokenise(prompts)
         requests = {level: tokenised.requests[:count] for level, count in counts.items()}
-        random = random_words([prompt.text for prompt in loaded.prompts])
-        return cls(engine, loaded.sweep, run, requests, tokenised.doubt, report, random)
+        asked: tuple[Request, ...] = ()
+        if loaded.task and made_up(loaded.sweep, os.environ) is None:
+            asked = engine.tokenise([each.prompt for each in loaded.task]).requests
+        return cls(
+            engine,
+            loaded.sweep,
+            run,
+            requests,
+            tokenised.doubt,
+            report,
+            task=asked,
+            random_words=random_words([prompt.text for prompt in loaded.prompts]),
+            answers={each.prompt.id: each.answer for each in loaded.task},
+        )
 
     def measure(self, asked: Asked, baseline: Windows | None) -> Measured:
         """Measure a point and add it to the ledger.
@@ -145,6 +163,10 @@ class Bench(Rig):
             samples = self.run.samples_file(phase.trial)
             write_samples(samples, entry.taken.windows)
         metrics, checks = self._figures(entry)
+        outputs = {}
+        if entry.baseline is not None and failure is None:
+            outputs = outputs_of(self.sweep, entry.baseline, entry.taken.windows)
+            checks += far_note(outputs)
         checks += [_note(s.reason, "note", s.words) for s in entry.taken.stopped.values()]
         if attempt.stop_failure is not None:
             checks.append(_note("stop", "doubt", str(attempt.stop_failure)))
@@ -176,7 +198,19 @@ class Bench(Rig):
             proposed=entry.proposed,
             switch_failure=entry.switch_failure,
             decision=_written(entry.decision),
+            outputs=outputs,
+            task=None if failure is not None else self._task(phase, entry.taken.task),
         )
+
+    def _task(self, phase: Phase, window: Window | None) -> TaskLine | None:
+        """The task's score; its answers are on the disk when this returns."""
+        if window is None:
+            return None
+        file = self.run.samples_file(phase.trial, "task")
+        write_samples(file, {window.concurrency: [window]})
+        baseline = self.run.ledger().baseline if phase.role != "baseline" else None
+        before = None if baseline is None else baseline.task
+        return scored(self.sweep, self.answers, window, before, self.run.relative(file))
 
     def crowded(self, point: Point | None) -> tuple[str, ...]:
         """What others hold of the GPUs that a launch of the point will see."""

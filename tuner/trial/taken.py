@@ -30,6 +30,8 @@ class Taken:
     """Of load, warm-up included, to the end of the last window; None before the first."""
     warming_s: float = 0.0
     """Of warm-up that no window has followed yet."""
+    task: Window | None = None
+    """The task's answers, where it was sent."""
 
     def add(self, level: int, window: Window, seconds: float) -> None:
         """A window that was measured, and how long it took with what goes around it."""

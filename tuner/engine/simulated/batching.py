@@ -14,18 +14,7 @@ from tuner.engine.simulated.acceptance import plan_cycles
 from tuner.engine.simulated.arguments import Arguments
 from tuner.engine.simulated.log import log
 from tuner.engine.simulated.performance import Speculation
-
-# Plain words: a token's text needs no escaping in JSON, and its id is 100 plus its place here.
-# fmt: off
-_WORDS = (
-    "the", "a", "of", "to", "in", "and", "is", "it", "for", "on", "that", "with", "as", "at",
-    "by", "from", "this", "be", "are", "was", "not", "or", "an", "we", "can", "one", "all",
-    "so", "if", "out", "up", "more", "time", "no", "just", "when", "what", "some", "now",
-    "then", "first", "over", "new", "also", "after", "back", "two", "how", "our", "work",
-    "well", "way", "even", "because", "any", "these", "give", "day", "most", "us",
-)
-# fmt: on
-TOKENS = tuple((f" {word}", str(100 + index)) for index, word in enumerate(_WORDS))
+from tuner.engine.simulated.turns import Turn, Turns, word
 
 
 @dataclass(eq=False)
@@ -53,12 +42,16 @@ class Running:
     news: asyncio.Event = field(default_factory=asyncio.Event)
     sent_tokens: int = 0
     plan: Sequence[int] = ()
+    turn: Turn | None = None
+    """Where its answer is another one than the model's; None: nowhere."""
 
     def emit(self, count: int) -> None:
         """Add `count` tokens, or as many as there is room for."""
         first = self.tokens
         self.tokens = min(self.length, first + count)
-        drawn = [TOKENS[(self.prompt_key + 7 * i) % len(TOKENS)] for i in range(first, self.tokens)]
+        ends = self.finish_reason.get("type") == "stop"
+        last = self.length - 1 if ends else None
+        drawn = [word(self.prompt_key, i, self.turn, last) for i in range(first, self.tokens)]
         self.text += "".join(text for text, _ in drawn)
         ids = ", ".join(number for _, number in drawn)
         self.output_ids = f"{self.output_ids}, {ids}" if first else ids
@@ -104,6 +97,7 @@ class Scheduler:
         self._performance = arguments.performance
         self._spec = arguments.performance.speculation
         self._noise = random.Random(f"{arguments.server_args['random_seed']}")
+        self._turns = Turns(arguments.faults, f"{self._spec}")
         self._waiting: deque[Running] = deque()
         self._running: list[Running] = []
         self._wake = asyncio.Event()
@@ -150,6 +144,7 @@ class Scheduler:
 
     def submit(self, request: Running) -> None:
         """Queue a request; it starts at the next cycle boundary with room."""
+        request.turn = self._turns.next()
         if self._spec is not None:
             chances = self._performance.conditional(request.kind)
             request.plan = plan_cycles(chances, request.length - 1)

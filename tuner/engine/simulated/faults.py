@@ -30,8 +30,13 @@ FAULTS: Mapping[str, str] = {
     "truncated-json": "answers of /generate are cut off; value: good requests before that",
     "no-tokens": "answers of /generate hold no token; value: good requests before that",
     "short-stream": "streams end early, without a finish reason; value: good requests before that",
+    "near-ties": "value: tokens on average after which an answer takes another turn",
+    "wrong-output": "value: right tokens of each answer before wrong ones",
+    "looping-output": "value: right tokens of each answer before one is repeated",
 }
-NEEDS_VALUE = frozenset({"slow-start", "hang-after", "die-after"})
+NEEDS_VALUE = frozenset(
+    {"slow-start", "hang-after", "die-after", "near-ties", "wrong-output", "looping-output"}
+)
 TAKES_VALUE = frozenset(name for name, text in FAULTS.items() if "value: " in text)
 
 
