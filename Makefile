@@ -22,7 +22,7 @@ test: $(VENV)/.installed-test
 	$(BIN)/pytest -n 2
 
 test-sglang: real-pair
-	SPECBENCH_TEST_SGLANG=1 SPECBENCH_REAL_PAIR=$(PAIR) $(BIN)/pytest -n 2 --dist loadfile --durations 12 tests/sglang
+	SPECBENCH_TEST_SGLANG=1 SPECBENCH_REAL_PAIR=$(PAIR) $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 12 tests/sglang
 
 test-gpu: $(VENV)/.installed-test
 	@test -n "$(SGLANG)" || { echo "name the Python that has SGLang: make test-gpu SGLANG=/path/to/python" >&2; exit 2; }

@@ -206,11 +206,11 @@ def test_dry_run_and_grid_say_what_becomes_of_trials(tmp_path: Path) -> None:
 
 
 def test_a_dashboard_that_cannot_be_shown_gives_no_address(tmp_path: Path) -> None:
-    run = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(1), 100.0)])
-    missing = specbench("dashboard", run.path)
+    empty = make_run(tmp_path / "empty", [])
+    missing = specbench("dashboard", empty.path)
     assert (missing.returncode, missing.stdout) == (2, "")
-    assert "no study.db" in missing.stderr
-    run.study_file.touch()
+    assert "has measured nothing yet" in missing.stderr
+    run = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(1), 100.0)])
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()

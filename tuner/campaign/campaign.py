@@ -12,8 +12,8 @@ from tuner.campaign.candidates import (
     standing_of,
 )
 from tuner.campaign.communication import narrowed_by_comm
+from tuner.campaign.shown import Showing, Watched, layout_of
 from tuner.campaign.studied import (
-    Beside,
     refuse_missing_library,
     storage_refused,
     stored_study,
@@ -142,23 +142,38 @@ def measure_all(loaded: LoadedSweep, run: Run, engine: Engine, progress: Progres
     if loaded.sweep.engine.kind == "sglang":
         for crowd in gpu.crowded(Launches(loaded.sweep, os.environ).environment):
             progress.note(f"{crowd}, before the first launch")
-    bench = Bench.prepare(engine, loaded, run, progress.phase)
     if loaded.sweep.engine.kind == "endpoint":
-        _measure_endpoint(bench, progress)
+        _measure_endpoint(Bench.prepare(engine, loaded, run, progress.phase), progress)
     else:
         # Before the first launch: a storage that does not work is a mistake in the sweep file.
-        stored = stored_study(loaded, run, progress.note)
-        for note in Blocks.of(engine, loaded).notes():
-            progress.note(note)
-        baseline = _baseline(bench, _wanted(loaded, run), progress)
-        left = narrowed_by_comm(loaded, run, budget, progress)
-        study = study_of(left.loaded, run, progress.note, Beside(stored, left.timed))
-        blocks, wanted = Blocks.of(engine, left.loaded), _wanted(left.loaded, run)
-        left_out = left.narrowing.counts
-        search_candidates(
-            Search(study, blocks, bench, baseline, wanted, budget, progress, left_out)
-        )
+        layout = layout_of(run, loaded.sweep, loaded.space.points)
+        stored = stored_study(loaded, run, layout, progress.note)
+        showing = Showing(run, loaded.sweep, layout, stored)
+        watched = Watched(progress, showing)
+        try:
+            bench = Bench.prepare(engine, loaded, run, watched.phase)
+            _search(bench, loaded, budget, watched)
+        finally:
+            showing.stop()
+            if showing.lost is not None:
+                progress.note(
+                    f"the dashboard's study is not complete ({showing.lost}), the ledger is; "
+                    "a resumed run writes the study anew"
+                )
     return summarise_run(run)
+
+
+def _search(bench: Bench, loaded: LoadedSweep, budget: Budget, progress: Progress) -> None:
+    """The baseline, then candidates."""
+    run, engine = bench.run, bench.engine
+    for note in Blocks.of(engine, loaded).notes():
+        progress.note(note)
+    baseline = _baseline(bench, _wanted(loaded, run), progress)
+    left = narrowed_by_comm(loaded, run, budget, progress)
+    study = study_of(left.loaded, run, progress.note, left.timed)
+    blocks, wanted = Blocks.of(engine, left.loaded), _wanted(left.loaded, run)
+    left_out = left.narrowing.counts
+    search_candidates(Search(study, blocks, bench, baseline, wanted, budget, progress, left_out))
 
 
 def _measure_endpoint(bench: Bench, progress: Progress) -> None:

@@ -111,11 +111,6 @@ def search_candidates(search: Search) -> None:
         if failures_in_a_row >= most:
             progress.note(f"{failures_in_a_row} trials in a row failed, the run stops")
             break
-    if study.storage_lost is not None:
-        progress.note(
-            f"the dashboard's study is not complete ({study.storage_lost}), the ledger is; "
-            "a resumed run writes the study anew"
-        )
     if failures_in_a_row < most:
         _confirm(search)
 

@@ -1,15 +1,14 @@
 """From the ledger to the study: what was measured, as the search is to know it."""
 
 import math
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Mapping
 
 from tuner.choice import objective_of
 from tuner.errors import UserError
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.search.samplers import missing_library
+from tuner.search.shown import Layout
 from tuner.search.stored import StorageUnusable, StoredStudy, open_own_study
 from tuner.search.study import Study
 from tuner.search.verdict import Figures, Verdict
@@ -21,28 +20,18 @@ Note = Callable[[str], None]
 """Tells the user a sentence."""
 
 
-@dataclass(frozen=True)
-class Beside:
-    """What a study has besides the ledger."""
-
-    stored: StoredStudy | None = None
-    """The copy for the dashboard."""
-    timed: Mapping[Point, float] = field(default_factory=dict)
-    """What the stage comm found, see `StagedSearch`."""
-
-
-def study_of(loaded: LoadedSweep, run: Run, note: Note, beside: Beside | None = None) -> Study:
-    """The study where the ledger left it. The stored copy is made anew: it is derived."""
-    beside = beside or Beside()
+def study_of(
+    loaded: LoadedSweep, run: Run, note: Note, timed: Mapping[Point, float] | None = None
+) -> Study:
+    """The study where the ledger left it; `timed` is what the stage comm found."""
     spec, candidates = loaded.sweep.search, run.ledger().candidates
     extended = run.settings.wanted > run.settings.trials
     study = Study(
         loaded.space,
         spec,
         run.settings.trials,
-        beside.stored,
         persists=extended,
-        timed=beside.timed,
+        timed=timed,
         levels=objective_levels(loaded.sweep),
     )
     if (baseline := run.ledger().baseline) is not None:
@@ -61,21 +50,21 @@ def study_of(loaded: LoadedSweep, run: Run, note: Note, beside: Beside | None = 
     return study
 
 
-def stored_study(loaded: LoadedSweep, run: Run, note: Note) -> StoredStudy | None:
-    """The copy for the dashboard; None where there cannot be one, which does not stop a run.
+def stored_study(loaded: LoadedSweep, run: Run, layout: Layout, note: Note) -> StoredStudy | None:
+    """The study for the dashboard, made anew: it is derived. None where there cannot be one, which
+    does not stop a run.
 
     A `search.storage` that does not work stops a run that has measured nothing yet: then the
     mistake in the sweep file can still be mended.
     """
-    url, owner = loaded.sweep.search.storage, run.settings.identity
-    objectives = max(1, len(objective_levels(loaded.sweep)))
+    url = loaded.sweep.search.storage
     if url is None:
-        stored, trouble = open_own_study(run.study_file, run.id, owner, objectives)
+        stored, trouble = open_own_study(run.study_file, layout)
         if trouble is not None:
             note(trouble)
         return stored
     try:
-        return StoredStudy(url, run.id, owner, objectives)
+        return StoredStudy(url, layout)
     except StorageUnusable as error:
         if not run.ledger().records:
             raise storage_refused(loaded, error) from error
@@ -96,8 +85,7 @@ def verdict_of(record: TrialRecord, spec: ObjectiveSpec) -> Verdict:
     value = objective_of(record, spec)
     if value is None:
         return Verdict("failed", reason=f"{spec.metric} was not measured")
-    attributes = dict(_flat_metrics(record))
-    return Verdict("ok", value, None, attributes, _levels(record), _spread(record))
+    return Verdict("ok", value, None, _levels(record), _spread(record))
 
 
 def _levels(record: TrialRecord) -> Mapping[int, Figures]:
@@ -120,13 +108,6 @@ def _spread(record: TrialRecord) -> float | None:
         if low and high and 0 < low <= high:
             spreads.append(math.log(high / low) / (2 * 1.96))
     return max(spreads, default=None)
-
-
-def _flat_metrics(record: TrialRecord) -> Iterator[tuple[str, Any]]:
-    for level, figures in record.metrics.items():
-        for name, value in figures.items():
-            if isinstance(value, int | float):
-                yield f"c{level}.{name}", value
 
 
 def objective_levels(sweep: Sweep) -> tuple[int, ...]:

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import click
 
+from tuner.campaign.viewed import study_to_view
 from tuner.errors import UserError
 from tuner.ledger.run import Run
 from tuner.search.dashboard import serve
-from tuner.search.stored import sqlite_url
 
 
 def open_dashboard(path: Path, host: str, port: int) -> None:
@@ -17,15 +17,14 @@ def open_dashboard(path: Path, host: str, port: int) -> None:
     Raises UserError for a run without a study and an address that cannot be listened on.
     """
     run = Run.open(path)
-    sweep = run.sweep()
-    if sweep.engine.kind == "endpoint":
+    if run.sweep().engine.kind == "endpoint":
         raise UserError("a run of an endpoint searches nothing and has no study to show", path)
-    if sweep.search.storage is None and not run.study_file.exists():
-        message = f"this run has no study.db, specbench sweep --resume {path} writes it"
-        raise UserError(message, run.study_file)
     _refuse_taken(host, port)
+    storage, note = study_to_view(run)
+    if note is not None:
+        click.echo(note)
     click.echo(f"optuna-dashboard of {run.id} at http://{host}:{port}/ (Ctrl-C ends it)")
-    serve(sweep.search.storage or sqlite_url(run.study_file), host, port)
+    serve(storage, run.path, host, port)
 
 
 def _refuse_taken(host: str, port: int) -> None:

@@ -81,6 +81,12 @@ class RunFolder:
     def adaptive_json(self) -> Path:
         return self.path / "adaptive.json"
 
+    @property
+    def results(self) -> list[Path]:
+        """What there is of the report, its figures and what the user takes to production."""
+        named = [self.report_md, self.report_html, self.best_yaml, self.best_sh, self.adaptive_json]
+        return [*(file for file in named if file.is_file()), *sorted(self.figures.glob("*.png"))]
+
     def log_file(self, launch_id: int) -> Path:
         """The server's output of one launch."""
         return self.logs / f"{launch_id:04d}.log"

@@ -164,6 +164,15 @@ class Run(RunFolder):
         """The ledger's trials alone."""
         return self.ledger().records
 
+    @property
+    def is_being_written(self) -> bool:
+        """Another process holds the run now."""
+        try:
+            with self.trials_file.open("rb") as file:
+                return not try_lock(file)
+        except OSError:
+            return False
+
     @contextmanager
     def locked(self) -> Iterator[str | None]:
         """Hold the run for writing, and clear away what a crash left; keep what the models are.

@@ -7,6 +7,7 @@ from typing import Any
 
 from tuner.choice import is_refuted
 from tuner.engine.base import Command
+from tuner.engine.script import launch_script
 from tuner.engine.sglang.adaptive import (
     FILE,
     SWITCH,
@@ -20,7 +21,6 @@ from tuner.errors import UserError
 from tuner.report.answer import throughput
 from tuner.report.findings import NO_SPECULATION, Findings, Measured
 from tuner.report.text import MISSING, block, code, markdown_table, ratio
-from tuner.report.winner import launch_script
 from tuner.search.objective import objective
 from tuner.sweep.point import Point
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import jinja2
 
+from tuner.engine.script import launch_script
 from tuner.errors import UserError
 from tuner.ledger.run import Run
 from tuner.report import sections
@@ -19,7 +20,7 @@ from tuner.report.page import page
 from tuner.report.searched import search_table
 from tuner.report.text import block, code, escaped
 from tuner.report.top_table import top_tables
-from tuner.report.winner import launch_command, launch_script, write_winner
+from tuner.report.winner import launch_command, write_winner
 
 
 def write_report(run: Run) -> Path:

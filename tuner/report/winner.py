@@ -1,12 +1,11 @@
 """What the user takes to production: best.yaml and best.sh."""
 
-import shlex
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tuner.engine.base import Command, server_config
 from tuner.engine.make import make_engine
+from tuner.engine.script import launch_script
 from tuner.ledger.output_words import outputs_words
 from tuner.report.findings import Findings, Measured
 from tuner.report.outputs import scores_of
@@ -15,9 +14,6 @@ from tuner.sweep.fields import UNSET
 from tuner.sweep.model import SearchSpec, SpaceSpec, Sweep
 from tuner.sweep.point import Point
 from tuner.sweep.writer import sweep_text
-
-PORT = "PORT"
-"""The word that stands for the port in `Engine.command`."""
 
 
 def write_winner(findings: Findings) -> None:
@@ -89,27 +85,6 @@ def one_point_sweep(sweep: Sweep, point: Point) -> Sweep:
 
 def _single(value: Any) -> list[Any] | None:
     return None if value is None else [value]
-
-
-def launch_script(command: Command, comment: Sequence[str] = ()) -> str:
-    """A launch as a bash script; PORT comes from the environment, 30000 without one."""
-    lines = ["#!/usr/bin/env bash", *(f"# {' '.join(line.split())}" for line in comment), "set -eu"]
-    lines += [f"unset {name}" for name in sorted(command.unset)]
-    lines += [f"export {name}={shlex.quote(value)}" for name, value in sorted(command.env.items())]
-    words = [_word(word) for word in command.argv]
-    return "\n".join([*lines, "exec " + _folded(words)]) + "\n"
-
-
-def _word(word: str) -> str:
-    return '"${PORT:-30000}"' if word == PORT else shlex.quote(word)
-
-
-def _folded(words: Sequence[str]) -> str:
-    """One flag a line, its value beside it."""
-    text = ""
-    for word in words:
-        text += (" \\\n  " if word.startswith("--") else " ") + word if text else word
-    return text
 
 
 def _warnings(findings: Findings, shown: Measured) -> list[str]:

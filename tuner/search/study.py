@@ -6,14 +6,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import optuna
-from optuna.trial import Trial, TrialState
+from optuna.trial import FrozenTrial, Trial, TrialState
 
 from tuner.search.decision import Decision
 from tuner.search.dimensions import combination, distribution, spelling, suggest
 from tuner.search.forecast import Known
 from tuner.search.samplers import generation_sampler, model_sampler, startup_trials
 from tuner.search.staged import StagedSearch
-from tuner.search.stored import StoredStudy
 from tuner.search.verdict import Figures, Outcome, Verdict
 from tuner.sweep.model import SearchSpec
 from tuner.sweep.point import Point
@@ -60,7 +59,6 @@ class Study:
         space: Space,
         spec: SearchSpec,
         trials: int,
-        stored: StoredStudy | None = None,
         *,
         persists: bool = False,
         timed: Mapping[Point, float] | None = None,
@@ -79,7 +77,6 @@ class Study:
         self._levels = tuple(levels)
         self._distributions = {n: distribution(v) for n, v in space.dimensions.items()}
         self._study = optuna.create_study(directions=["maximize"] * max(1, len(levels)))
-        self._stored = stored
         self._told: dict[Point, Verdict] = {}
         self._spellings: set[str] = set()
         self._staged: StagedSearch | None = None
@@ -111,9 +108,10 @@ class Study:
         return point, Decision("confirm", why, point, ratio)
 
     @property
-    def storage_lost(self) -> str | None:
-        """Why the stored copy is no longer kept up; None while it is."""
-        return self._stored.lost if self._stored else None
+    def asked(self) -> Sequence[FrozenTrial]:
+        """Every combination that the sampler was asked for, the wasted ones too, as Optuna has it:
+        `point` and `reason` are user attributes, what cannot be served has a constraint above 0."""
+        return self._study.get_trials(deepcopy=False)
 
     def propose(self) -> Proposal | None:
         """The next point to measure; None when every legal point has been told, or the stages
@@ -164,8 +162,6 @@ class Study:
         trial = proposal.trial
         self._told[proposal.point] = verdict
         trial.set_user_attr("point", proposal.point.label())
-        for name, value in verdict.attributes.items():
-            trial.set_user_attr(name, value)
         if verdict.reason is not None:
             trial.set_user_attr("reason", verdict.reason)
         state, feasible = _STATES[verdict.outcome], verdict.outcome != "infeasible"
@@ -173,8 +169,6 @@ class Study:
         if self._spec.sampler == "gp" and not feasible:  # it looks at complete trials only
             state, values = TrialState.COMPLETE, [self._worst()]
         self._finish(trial, trial.params, state, values, feasible=feasible)
-        if self._stored:
-            self._stored.copy(self._study.get_trials(deepcopy=False))
 
     def tell_unasked(self, point: Point, verdict: Verdict) -> None:
         """Say what became of a point that was measured without being proposed."""

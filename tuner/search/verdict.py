@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 Outcome = Literal["ok", "infeasible", "failed"]
 
@@ -28,8 +28,6 @@ class Verdict:
     outcome: Outcome
     value: float | None = None
     reason: str | None = None
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-    """Flat figures for the dashboard, such as `c1.output_tok_s`."""
     levels: Mapping[int, Figures] = field(default_factory=dict)
     """By concurrency; {} where nothing was measured."""
     spread: float | None = None

@@ -1,10 +1,13 @@
-"""Lets SGLang speculate on a CPU. Runs in every Python whose PYTHONPATH has this folder.
+"""Lets SGLang speculate on a CPU, and start sooner.
+
+Runs in every Python whose PYTHONPATH has this folder.
 
 SGLang's launcher starts schedulers as processes of their own, which inherit PYTHONPATH, so a change
 made here reaches all of them. Modules are changed just before or after their import; what is not
 imported is not touched, and nothing heavy is imported here.
 """
 
+import gc
 import importlib.abc
 import importlib.machinery
 import importlib.util
@@ -66,3 +69,9 @@ class ChangesOnImport(importlib.abc.MetaPathFinder):
 
 
 sys.meta_path.insert(0, ChangesOnImport())
+
+# A launch is three Pythons or more that import all of SGLang: most of what these tests take. A
+# quarter of that is the collector looking through what is still being made, in vain; a server here
+# lives for a minute. Other scripts, which may train, keep theirs.
+if any("sglang.launch_server" in word or "multiprocessing" in word for word in sys.orig_argv):
+    gc.disable()

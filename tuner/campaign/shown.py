@@ -1,0 +1,223 @@
+"""From the ledger to the dashboard: every trial, with all that is known of it."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from tuner.campaign.candidates import Progress, Standing
+from tuner.campaign.notes import study_note, trial_note
+from tuner.campaign.studied import objective_levels
+from tuner.choice import fastest_candidate, objective_of
+from tuner.engine.base import server_config
+from tuner.ledger.record import TrialRecord
+from tuner.ledger.run import Run
+from tuner.search.shown import Layout, Shown, State
+from tuner.search.stored import StoredStudy
+from tuner.sweep.fields import UNSET
+from tuner.sweep.model import Sweep
+from tuner.sweep.point import Point
+from tuner.sweep.shown import shortened
+from tuner.trial.attempt import Phase
+
+CUT_OFF = "the run stopped before it was measured, it is in no ledger line"
+
+
+def layout_of(run: Run, sweep: Sweep, points: Sequence[Point]) -> Layout:
+    """A run's study: an axis for every setting in which `points` or the ledger's points differ.
+
+    Without speculation steps, topk, tokens and the draft's TP are 0: the baseline is on every axis.
+    """
+    levels = objective_levels(sweep)
+    names = tuple(f"speed-up at concurrency {level}" for level in levels)
+    measured = [record.at for record in run.records()]
+    axes: dict[str, dict[tuple[type, Any], None]] = {}
+    shown = [_params(sweep, point) for point in {None: 0, **dict.fromkeys([*points, *measured])}]
+    for params in shown:
+        for name, value in params.items():
+            axes.setdefault(name, {})[type(value), value] = None
+    if all(each.get("eagle_topk") == 1 for each in shown[1:]):  # they follow from num_steps
+        axes.pop("num_draft_tokens", None)
+    differing = [name for name in axes if len({repr(each.get(name)) for each in shown[1:]}) > 1]
+    over = sweep.search.objective.over
+    return Layout(
+        run.id,
+        run.settings.identity,
+        names or (f"speed-up ({over if isinstance(over, str) else f'at concurrency {over}'})",),
+        {name: tuple(value for _, value in axes[name]) for name in differing},
+    )
+
+
+def _params(sweep: Sweep, point: Point | None) -> dict[str, Any]:
+    """The settings of a point, or of the baseline, by the names of the sweep file."""
+    config, space = server_config(sweep, point), sweep.space
+    named: dict[str, Any] = {}
+    for name in ("num_steps", "eagle_topk", "num_draft_tokens", "draft_tp"):
+        value = 0 if point is None else getattr(point, name)
+        if name == "draft_tp" and (point is None or value == "target"):
+            value = 0 if point is None else sweep.model.tp
+        if value is not None:
+            named[name] = value
+    env = point.env if point else tuple(config.env.items())
+    flags = point.flags if point else tuple(config.flags.items())
+    named |= {f"env.{name}": dict(env).get(name, UNSET) for name in space.env}
+    named |= {f"flags.{name}": _plain(dict(flags).get(name, False)) for name in space.flags}
+    return named
+
+
+def _plain(value: Any) -> Any:
+    return " ".join(map(str, value)) if isinstance(value, list) else value
+
+
+def shown_trial(run: Run, sweep: Sweep, layout: Layout, record: TrialRecord) -> Shown:
+    """A ledger line as the dashboard shows it.
+
+    It ended, as far as the ledger tells, when its launch and its load were over.
+    """
+    started = datetime.fromisoformat(record.started)
+    seconds = (record.launch_s or 0) + (record.measured_s or 0)
+    values = _values(sweep, record)
+    state: State = "ok"
+    if record.outcome != "ok" or not values:
+        state = "infeasible" if record.outcome == "infeasible" else "failed"
+    files = [run.relative(run.log_file(record.launch_id)), record.samples]
+    return Shown(
+        params={k: v for k, v in _params(sweep, record.at).items() if k in layout.axes},
+        state=state,
+        values=values,
+        attributes=dict(_attributes(record)),
+        note=trial_note(record, sweep),
+        files=tuple(file for file in files if file is not None and (run.path / file).is_file()),
+        started=started,
+        ended=started + timedelta(seconds=seconds),
+    )
+
+
+def _values(sweep: Sweep, record: TrialRecord) -> tuple[float, ...]:
+    """What is maximised; 1 of the baseline, () where it was not measured."""
+    levels = objective_levels(sweep)
+    if record.role == "baseline":
+        return (1.0,) * max(1, len(levels)) if record.outcome == "ok" else ()
+    value = objective_of(record, sweep.search.objective)
+    if value is None or not levels:
+        return () if value is None else (value,)
+    ratios = [record.metrics.get(str(level), {}).get("speedup") for level in levels]
+    return tuple(value if ratio is None else ratio for ratio in ratios)
+
+
+def _attributes(record: TrialRecord) -> Iterator[tuple[str, Any]]:
+    """Every figure by concurrency, `c8.output_tok_s`, and what is known besides, in few words: a
+    long one pushes the page off the screen. The note has it whole."""
+    yield "configuration", "no speculation" if record.at is None else record.at.label()
+    yield "role", record.role
+    yield "launch", record.launch_id
+    if record.failure is not None:
+        yield "reason", shortened(f"{record.failure}: {record.message}")
+    if record.decision is not None:
+        yield "stage", record.decision.stage
+        if record.decision.predicted is not None:
+            yield "predicted", record.decision.predicted
+    for name in ("launch_s", "measured_s"):
+        if (value := getattr(record, name)) is not None:
+            yield name, value
+    yield "doubts", sum(check.get("level") == "doubt" for check in record.checks)
+    for level, figures in record.metrics.items():
+        yield from _flat(f"c{level}", figures)
+
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
+    """Numbers and lists with the way to them; what was not measured is left out."""
+    if isinstance(value, Mapping):
+        for key, each in value.items():
+            yield from _flat(f"{name}.{key}", each)
+    elif value is not None:
+        yield name, value
+
+
+class Showing:
+    """Keeps the dashboard's study at what the ledger says, and listens to the run for that."""
+
+    def __init__(self, run: Run, sweep: Sweep, layout: Layout, stored: StoredStudy | None) -> None:
+        """Shows what the ledger has already; without a study there is nothing to keep."""
+        self._run, self._sweep, self._layout, self._stored = run, sweep, layout, stored
+        self._shown = 0
+        self._begun: int | None = None
+        if stored is not None:
+            records = run.records()
+            stored.add([self._of(record) for record in records])
+            self._shown = len(records)
+            self._describe()
+
+    @property
+    def lost(self) -> str | None:
+        """Why the study is no longer kept up; None while it is."""
+        return None if self._stored is None else self._stored.lost
+
+    def launching(self, phase: Phase) -> None:
+        """Show the trial that begins, once for all of its launches."""
+        if self._stored is None or phase.doing != "launching":
+            return
+        if self._begun == phase.trial:
+            return
+        self._begun = phase.trial
+        what = "no speculation" if phase.point is None else phase.point.label()
+        params = _params(self._sweep, phase.point)
+        self._stored.begin(
+            Shown(
+                params={k: v for k, v in params.items() if k in self._layout.axes},
+                state="running",
+                attributes={"configuration": what, "role": phase.role},
+                note="It runs. Its figures come when it has ended.",
+            )
+        )
+
+    def catch_up(self) -> None:
+        """Show the ledger's new lines."""
+        records = self._run.records()
+        if self._stored is None:
+            return
+        for record in records[self._shown :]:
+            self._stored.finish(self._of(record))
+        self._shown = len(records)
+        self._describe()
+
+    def stop(self) -> None:
+        """No trial runs any more: what was begun and is in no ledger line was cut off."""
+        if self._stored is not None:
+            self._stored.give_up(CUT_OFF)
+
+    def _of(self, record: TrialRecord) -> Shown:
+        return shown_trial(self._run, self._sweep, self._layout, record)
+
+    def _describe(self) -> None:
+        if self._stored is None:
+            return
+        ledger, spec = self._run.ledger(), self._sweep.search.objective
+        best, value = fastest_candidate(ledger, spec)
+        answer = "nothing is measured yet"
+        if ledger.baseline is not None:
+            answer = "no speculation"
+        if best is not None and best.at is not None and value is not None and value > 1:
+            answer = f"trial {best.trial}: {best.at.label()}, {value:.3f} times the baseline"
+        note = study_note(self._run, self._sweep, answer)
+        self._stored.describe(note, {"answer": answer})
+
+
+class Watched:
+    """A run's listener that keeps the dashboard up as well; see `Progress`."""
+
+    def __init__(self, progress: Progress, showing: Showing) -> None:
+        self._progress, self._showing = progress, showing
+
+    def phase(self, phase: Phase) -> None:
+        self._showing.launching(phase)
+        self._progress.phase(phase)
+
+    def recorded(self, record: TrialRecord, standing: Standing) -> None:
+        self._showing.catch_up()
+        self._progress.recorded(record, standing)
+
+    def step(self, message: str) -> None:
+        self._progress.step(message)
+
+    def note(self, message: str) -> None:
+        self._progress.note(message)
