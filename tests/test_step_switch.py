@@ -25,6 +25,7 @@ name: switched
 engine: {kind: simulated, preset: quickstart, FAULTS}
 model: {target: some/model, draft: some/draft, algorithm: EAGLE3, tp: 4}
 server: {step_switch: true}
+baseline: {launches: 1}
 space:
   num_steps: [STEPS]
   env: {NCCL_PROTO: [ENV]}

@@ -23,6 +23,7 @@ from tuner.memory.planned import MemoryPlan
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.model import Sweep
 from tuner.sweep.point import Point
+from tuner.trial.baselines import launches_again
 from tuner.trial.block import Block, Blocks, launches_of
 
 ASSUMED_LAUNCH_S = 180.0
@@ -39,7 +40,7 @@ class Estimate:
 
     launches: int
     trials: int
-    """Points to measure, the baseline among them, a confirmed winner twice."""
+    """Points to measure, the baseline among them; what is launched again counts again."""
     launch_s: float
     measure_s: float
     """Of one point."""
@@ -144,8 +145,10 @@ def _estimate(loaded: LoadedSweep, blocks: Blocks, earlier: Sequence[TrialRecord
         points = len(loaded.space.points)
         wanted = points if sweep.search.sampler == "grid" else min(points, sweep.search.trials)
         confirmed = bool(blocks.of_sweep)
-        launches = 1 + launches_of(blocks, points, wanted) + confirmed
-        trials = 1 + wanted + confirmed
+        candidates = launches_of(blocks, points, wanted)
+        again = launches_again(sweep.baseline.launches, candidates)
+        launches = 1 + again + candidates + confirmed
+        trials = 1 + again + wanted + confirmed
     launch_s, launch_basis = _launch_time(sweep, earlier)
     speed, speed_basis = _stream_speed(sweep, earlier)
     workload, measure = sweep.workload, sweep.measure

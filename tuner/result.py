@@ -1,7 +1,7 @@
 """What a run has found: read from its folder, for the screen, `--json` and reports."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from tuner.ledger.lines import Ledger
 from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
+from tuner.ledger.settled import Settled, settle
 from tuner.measure.statistics import Interval
 from tuner.sweep.model import ObjectiveSpec, Sweep
 
@@ -65,10 +66,17 @@ class Result:
     """0, or 1 where no candidate could be measured or the last ones all failed."""
     verdict: str
     """The outcome in one sentence."""
+    settled: Settled = field(repr=False, compare=False)
+    """The run's lines with speed-ups over all launches of the baseline: what all this is from."""
 
     def to_json(self) -> dict[str, Any]:
-        """The object that `sweep --json` prints; `confirmed` is there where that was done."""
-        again = {} if self.confirmed is None else {"confirmed": _shown(speedups_of(self.confirmed))}
+        """The object that `sweep --json` prints; `confirmed` is there where that was done, and
+        `baseline_drift` where the baseline was launched more than once."""
+        again: dict[str, Any] = {}
+        if self.confirmed is not None:
+            again["confirmed"] = _shown(speedups_of(self.confirmed))
+        if self.settled.baselines:
+            again["baseline_drift"] = _drift(self.settled)
         return {
             "run": str(self.run),
             "baseline": None if self.baseline is None else self.baseline.metrics,
@@ -86,8 +94,8 @@ def summarise_run(run: Run, samples: RawSamples | None = None) -> Result:
 
     `samples`: those of the run, where somebody reads them already.
     """
-    sweep, ledger = run.sweep(), run.ledger()
-    spec = sweep.search.objective
+    sweep, settled = run.sweep(), settle(run, samples)
+    ledger, spec = settled.ledger, sweep.search.objective
     fastest, value = fastest_candidate(ledger, spec)
     best = fastest if value is not None and value > 1 else None
     exit_code, verdict = _outcome(ledger, sweep, best, value)
@@ -102,12 +110,13 @@ def summarise_run(run: Run, samples: RawSamples | None = None) -> Result:
         fastest_value=value,
         best=best,
         speedup=speedups_of(best or baseline) if compared else {},
-        by_level=_by_level(ledger, samples or RawSamples(run), spec) if compared else {},
+        by_level=_by_level(settled, spec) if compared else {},
         confirmed=again if again is not None and again.outcome == "ok" else None,
         launches=0 if attached else ledger.next_launch,
         trials=len(ledger.candidates),
         exit_code=exit_code,
         verdict=verdict,
+        settled=settled,
     )
 
 
@@ -162,12 +171,25 @@ def _shown(ratios: Mapping[int, Interval]) -> dict[str, dict[str, float | None]]
     return {str(level): each.to_json() for level, each in ratios.items()}
 
 
-def _by_level(ledger: Ledger, samples: RawSamples, spec: ObjectiveSpec) -> dict[int, LevelBest]:
+def _drift(settled: Settled) -> dict[str, dict[str, Any]]:
+    """The baseline's last launch over its first, by concurrency."""
+    return {
+        str(level): {
+            **({} if known.drift is None else known.drift.to_json()),
+            "launches": len(known.launches),
+            "corrected": known.drifts,
+        }
+        for level, known in settled.baselines.items()
+    }
+
+
+def _by_level(settled: Settled, spec: ObjectiveSpec) -> dict[int, LevelBest]:
     """By concurrency, ascending; levels at which no candidate was compared are left out.
 
     Candidates that their own launches have refuted are not in it.
     """
     found: dict[int, LevelBest] = {}
+    ledger = settled.ledger
     base = ledger.baseline
     if base is None:
         return found
@@ -186,7 +208,7 @@ def _by_level(ledger: Ledger, samples: RawSamples, spec: ObjectiveSpec) -> dict[
         same = [
             record
             for _, record in ratios[1 : RIVALS + 1]
-            if _may_be_one(samples.ratio(first, record, level, spec.metric))
+            if _may_be_one(settled.ratio(first, record, level, spec.metric))
         ]
         found[level] = LevelBest(first, own, (*same, *([base] if _may_be_one(own) else [])))
     return found

@@ -83,7 +83,7 @@ def make_run(
             if trial.tok_s is not None:
                 windows = {level: windows_of(trial, level, noise, number) for level in levels}
             if _role(trial) == "baseline":
-                below = windows
+                below = below or windows
             metrics = (
                 trial.metrics if trial.metrics is not None else _metrics(trial, windows, below)
             )

@@ -126,11 +126,12 @@ def measure_all(loaded: LoadedSweep, run: Run, engine: Engine, progress: Progres
     In between, communication settings are timed that points differ in (`narrowed_by_comm`).
 
     With `server.step_switch` a launch measures a whole block of candidates, and the winner once
-    more alone. Only inside `run.locked`. Ends when the wanted number of candidates is recorded, the
-    space is exhausted, the time budget (of this call) is spent, or `search.max_failures` candidates
-    in a row failed. Raises EngineFailure where the baseline fails, UserError where the run's files
-    are broken or a new run's `search.storage` is. KeyboardInterrupt passes through and leaves a run
-    that can be resumed.
+    more alone. The baseline is launched again as `baseline.launches` says. Only inside
+    `run.locked`. Ends when the wanted number of candidates is recorded, the space is exhausted, the
+    time budget (of this call) is spent, or `search.max_failures` candidates in a row failed. Raises
+    EngineFailure where the first baseline fails, UserError where the run's files are broken or a
+    new run's `search.storage` is. KeyboardInterrupt passes through and leaves a run that can be
+    resumed.
     """
     budget = Budget(loaded.sweep.search.time_budget)
     if loaded.sweep.engine.kind == "sglang":
@@ -148,9 +149,9 @@ def measure_all(loaded: LoadedSweep, run: Run, engine: Engine, progress: Progres
         left = narrowed_by_comm(loaded, run, budget, progress)
         study = study_of(left.loaded, run, progress.note, Beside(stored, left.timed))
         blocks, wanted = Blocks.of(engine, left.loaded), _wanted(left.loaded, run)
-        left_out = left.narrowing.counts
+        left_out, points = left.narrowing.counts, len(left.loaded.space.points)
         search_candidates(
-            Search(study, blocks, bench, baseline, wanted, budget, progress, left_out)
+            Search(study, blocks, bench, baseline, wanted, budget, progress, points, left_out)
         )
     return summarise_run(run)
 

@@ -9,12 +9,15 @@ from typing import Protocol
 from tuner.campaign.racing import Races
 from tuner.campaign.studied import verdict_of
 from tuner.choice import complexity, fastest_candidate, is_tied, objective_of
+from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.record import TrialRecord
+from tuner.ledger.settled import Settling
 from tuner.search.study import Proposal, Study
 from tuner.sweep.point import Point
 from tuner.trial.attempt import Phase
+from tuner.trial.baselines import is_due_at_the_end, is_due_in_the_middle
 from tuner.trial.bench import Asked, Bench
-from tuner.trial.block import Blocks
+from tuner.trial.block import Blocks, launches_of
 from tuner.trial.shared import SharedTrial, measure_together
 from tuner.trial.taken import Windows
 
@@ -74,6 +77,8 @@ class Search:
     wanted: int
     budget: Budget
     progress: Progress
+    points: int
+    """Of the space."""
     left_out: Mapping[str, int] = field(default_factory=dict)
     """Reason -> points that the stage comm took away, as each decision carries it."""
 
@@ -81,6 +86,17 @@ class Search:
     def races(self) -> Races:
         """Whom candidates are raced against."""
         return Races(self.bench.run, self.bench.sweep, self.baseline)
+
+    @cached_property
+    def settling(self) -> Settling:
+        """Speed-ups over all launches of the baseline, which the answer goes by."""
+        run, metric = self.bench.run, self.bench.sweep.search.objective.metric
+        return Settling(run, metric, RawSamples(run))
+
+    @property
+    def launches(self) -> int:
+        """Launches that the candidates are expected to take."""
+        return launches_of(self.blocks, self.points, self.wanted)
 
     @property
     def room(self) -> int:
@@ -97,6 +113,7 @@ def search_candidates(search: Search) -> None:
         if search.budget.is_spent():
             progress.note("the time budget is spent, no new candidate is begun")
             break
+        _baseline_in_the_middle(search)
         handed_over, proposal = study.handed_over, study.propose()
         if study.handed_over != handed_over:
             progress.note(
@@ -117,7 +134,35 @@ def search_candidates(search: Search) -> None:
             "a resumed run writes the study anew"
         )
     if failures_in_a_row < most:
+        _baseline_at_the_end(search)
         _confirm(search)
+
+
+def _baseline_in_the_middle(search: Search) -> None:
+    bench = search.bench
+    launches = bench.sweep.baseline.launches
+    if is_due_in_the_middle(bench.run.ledger(), launches, search.launches):
+        _baseline_again(search)
+
+
+def _baseline_at_the_end(search: Search) -> None:
+    if not is_due_at_the_end(search.bench.run.ledger(), search.bench.sweep.baseline.launches):
+        return
+    if search.budget.is_spent():
+        search.progress.note("the time budget is spent, the baseline is not launched again")
+        return
+    _baseline_again(search)
+
+
+def _baseline_again(search: Search) -> None:
+    """The baseline once more, alone on the machine as every launch is; a failure ends nothing."""
+    record = search.bench.measure(Asked("baseline", None), None).record
+    search.progress.recorded(record, standing_of(search.bench, search.wanted, record))
+    if record.outcome != "ok":
+        search.progress.note(
+            f"the baseline could not be launched again ({record.failure}): whether the machine has "
+            "drifted is not known"
+        )
 
 
 def _measure(search: Search, proposal: Proposal) -> list[TrialRecord]:
@@ -179,7 +224,7 @@ def _confirm_one(search: Search) -> bool:
     for the fastest than the one with the highest figure (that may be one launch's luck), and where
     a race had left windows of it out because of one that was refuted since.
     """
-    bench, ledger = search.bench, search.bench.run.ledger()
+    bench, ledger = search.bench, search.settling.settled().ledger
     fastest, value = fastest_candidate(ledger, bench.sweep.search.objective)
     if fastest is None or value is None or value <= 1:
         return False
@@ -205,9 +250,9 @@ def _is_better(point: Point, fastest: TrialRecord, search: Search) -> bool:
 
     Not where a race has cut it short, or where the answer so far is a simpler equal of it.
     """
-    ledger, spec = search.bench.run.ledger(), search.bench.sweep.search.objective
+    ledger, spec = search.settling.settled().ledger, search.bench.sweep.search.objective
     record = next((each for each in reversed(ledger.candidates) if each.at == point), None)
-    if record is None or record is fastest or record.fell_behind:
+    if record is None or record.trial == fastest.trial or record.fell_behind:
         return False
     return not (is_tied(record, fastest, spec) and complexity(fastest.at) <= complexity(point))
 

@@ -9,7 +9,6 @@ from rich.table import Table
 
 from tuner.choice import objective_of
 from tuner.ledger.record import TrialRecord
-from tuner.ledger.run import Run
 from tuner.memory.planned import words
 from tuner.plan import Plan, shell_line
 from tuner.result import Result, speedups_of
@@ -78,7 +77,7 @@ def show_result(result: Result, sweep: Sweep, report: Path) -> None:
 
 def _ranked(result: Result, sweep: Sweep) -> list[TrialRecord]:
     spec = sweep.search.objective
-    candidates = [each for each in Run.open(result.run).ledger().candidates if each.metrics]
+    candidates = [each for each in result.settled.ledger.candidates if each.metrics]
     if sweep.engine.kind == "endpoint":
         return candidates
     measured = [

@@ -21,9 +21,13 @@ class Ledger:
 
     @property
     def baseline(self) -> TrialRecord | None:
-        """The last baseline that was measured."""
-        found = [each for each in self.records if each.role == "baseline" and each.outcome == "ok"]
-        return found[-1] if found else None
+        """The first baseline that was measured: the one that a run's searches go by."""
+        return next(iter(self.baselines), None)
+
+    @property
+    def baselines(self) -> tuple[TrialRecord, ...]:
+        """Every launch of the baseline that was measured, in time."""
+        return tuple(r for r in self.records if r.role == "baseline" and r.outcome == "ok")
 
     @property
     def candidates(self) -> tuple[TrialRecord, ...]:

@@ -5,6 +5,7 @@ from tuner.measure.statistics import Interval
 from tuner.report.confirmed import chosen_words, confirmed_words, refuted_words
 from tuner.report.cycle_words import why_it_loses
 from tuner.report.findings import Findings, Measured
+from tuner.report.repeated import drift_words
 from tuner.report.text import change, code, count, escaped, interval, markdown_table, ratio
 from tuner.result import RIVALS
 
@@ -44,6 +45,7 @@ def answer(findings: Findings) -> list[str]:
     told = (
         why_it_loses(findings),
         _certainty(findings, best),
+        drift_words(findings),
         confirmed_words(findings, best),
         chosen_words(findings, best),
         refuted_words(findings, best),

@@ -68,11 +68,12 @@ class Findings:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.ledger = run.ledger()
-        self.records = self.ledger.records
         self.sweep = run.sweep()
         self._samples = RawSamples(run)
         self.result = summarise_run(run, self._samples)
+        self.settled = self.result.settled
+        self.ledger = self.settled.ledger
+        self.records = self.ledger.records
         base = self.ledger.baseline
         self.baseline = None if base is None else Measured(base, None)
 
@@ -183,7 +184,7 @@ class Findings:
 
     def ratio(self, one: Measured, other: Measured, level: int) -> Interval | None:
         """`other` over `one` at one concurrency; None where samples are missing."""
-        return self._samples.ratio(one.record, other.record, level, self.metric)
+        return self.settled.ratio(one.record, other.record, level, self.metric)
 
     def history(self) -> list[tuple[int, float | None]]:
         """(trial, objective) of each candidate in the order measured; None without a value."""

@@ -16,6 +16,7 @@ from tuner.report.inline_svg import inline_svg
 from tuner.report.levels import levels_table, write_adaptive
 from tuner.report.memory import memory_table
 from tuner.report.page import page
+from tuner.report.repeated import baselines_words, interval_words
 from tuner.report.searched import search_table
 from tuner.report.text import block, code, escaped
 from tuner.report.top_table import top_tables
@@ -54,6 +55,8 @@ def _written(findings: Findings) -> Path:
         launch=_launch(findings, script),
         metric=code(findings.metric),
         workload=sections.workload(findings),
+        baselines=baselines_words(findings),
+        interval_words=interval_words(findings),
         tables=top_tables(findings),
         figures=drawn,
         by_kind_words=sections.by_kind_words(findings),

@@ -154,6 +154,9 @@ class ServerSpec(SettingsSpec):
 class BaselineSpec(SettingsSpec):
     """The server without speculation that everything is held against."""
 
+    launches: Annotated[int, Field(ge=1, le=3)] = 2
+    """1: before the candidates; 2: after them too, which shows drift and how far launches differ;
+    3: also once in the middle, where candidates take 8 launches or more."""
     reference_tok_s: Annotated[float, Field(ge=0.001, le=1e9)] | None = None
     """A figure known from elsewhere, shown beside the measured one and never mixed with it."""
 

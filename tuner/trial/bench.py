@@ -13,6 +13,7 @@ from tuner.errors import EngineFailure
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import SIMULATED, DecisionLine, Role, TrialRecord
 from tuner.ledger.run import Run
+from tuner.ledger.settled import speedup_figures
 from tuner.measure.checks import Context, doubts
 from tuner.measure.failures import beside_others, first_cause, outcome_of
 from tuner.measure.metrics import summarise
@@ -195,12 +196,7 @@ class Bench(Rig):
             figures = summarise(windows, steps, topk)
             if baseline is not None:
                 metric = self.sweep.search.objective.metric
-                ratio = speedup(baseline[level], windows, metric)
-                figures |= {
-                    "speedup": ratio and ratio.value,
-                    "speedup_low": ratio and ratio.low,
-                    "speedup_high": ratio and ratio.high,
-                }
+                figures |= speedup_figures(speedup(baseline[level], windows, metric))
             metrics[str(level)] = figures
             for doubt in doubts(windows, figures, context):
                 note = _note(doubt.check, doubt.level, doubt.message)
