@@ -87,7 +87,7 @@ def go(loaded: LoadedSweep, run: Run, listener: Listener | None = None):
 def test_start_middle_and_end_also_after_an_interrupt(tmp_path: Path) -> None:
     """Otherwise a crash costs the run its last baseline, or gives it another answer."""
     loaded = tiny_sweep(tmp_path, search="sampler: grid", steps="1, 2, 3, 4", baselines=3)
-    assert make_plan(loaded, ()).estimate.launches == 1 + 8 + 2
+    assert make_plan(loaded, ()).estimate.launches == 1 + 8 + 2 + 1
     run = begin_run(tmp_path / "runs", loaded, None)
 
     class Interrupting(Listener):
@@ -107,7 +107,7 @@ def test_start_middle_and_end_also_after_an_interrupt(tmp_path: Path) -> None:
     assert [each.role for each in run.records()] == [B, *[C] * 4, B, *[C] * 4]
     result = go(loaded, reopen_run(run.path, loaded, None))
     records = run.records()
-    assert [each.role for each in records] == [B, *[C] * 4, B, *[C] * 4, B]
+    assert [each.role for each in records] == [B, *[C] * 4, B, *[C] * 4, B, "plain"]
     assert len({each.launch_id for each in records}) == len(records), "never beside a candidate"
     assert result.to_json()["baseline_drift"]["1"]["launches"] == 3
     assert result == summarise_run(Run.open(run.path))
@@ -121,7 +121,7 @@ def test_a_baseline_that_fails_at_the_end_ends_nothing(tmp_path: Path) -> None:
     loaded = tiny_sweep(tmp_path, "{kind: oom-load, launches: [3]}", "trials: 2", baselines=2)
     run, listener = begin_run(tmp_path / "runs", loaded, None), Listener()
     result = go(loaded, run, listener)
-    assert [(r.role, r.outcome) for r in run.records()][-1] == (B, "infeasible")
+    assert (B, "infeasible") in [(r.role, r.outcome) for r in run.records()]
     assert result.exit_code == 0 and result.baseline == run.records()[0]
     assert any("whether the machine has drifted is not known" in note for note in listener.notes)
     assert go(loaded, reopen_run(run.path, loaded, None)) == result

@@ -23,6 +23,7 @@ from tuner.memory.planned import MemoryPlan
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.model import Sweep
 from tuner.sweep.point import Point
+from tuner.sweep.workload import held_out
 from tuner.trial.baselines import launches_again
 from tuner.trial.block import Block, Blocks, launches_of
 
@@ -140,18 +141,22 @@ def make_plan(
 
 def _estimate(loaded: LoadedSweep, blocks: Blocks, earlier: Sequence[TrialRecord]) -> Estimate:
     sweep = loaded.sweep
-    launches, trials = 0, 1
+    launches, trials, workload = 0, 1, sweep.workload
     if sweep.engine.kind != "endpoint":
         points = len(loaded.space.points)
         wanted = points if sweep.search.sampler == "grid" else min(points, sweep.search.trials)
-        confirmed = bool(blocks.of_sweep)
+        confirmed = bool(blocks.of_sweep) or "confirm" in sweep.search.active_stages
         candidates = launches_of(blocks, points, wanted)
         again = launches_again(sweep.baseline.launches, candidates)
-        launches = 1 + again + candidates + confirmed
-        trials = 1 + again + wanted + confirmed
+        plain = any(point.settings is not None for point in loaded.space.points)
+        more = again + confirmed + plain
+        launches, trials = 1 + candidates + more, 1 + wanted + more
+        most = max(workload.requests, *workload.concurrency)
+        if confirmed and held_out(loaded.prompts, most, workload.seed):
+            trials += 2  # the other prompts: of the baseline, of the winner
     launch_s, launch_basis = _launch_time(sweep, earlier)
     speed, speed_basis = _stream_speed(sweep, earlier)
-    workload, measure = sweep.workload, sweep.measure
+    measure = sweep.measure
     rounds = sum(
         measure.repeats * max(workload.requests, level) / level + measure.warmup_requests
         for level in workload.concurrency

@@ -1,11 +1,11 @@
 """Run folders with known numbers, written through the real writers."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tuner.ledger.record import TrialRecord
+from tuner.ledger.record import HeldOut, TrialRecord
 from tuner.ledger.run import Run, RunSettings
 from tuner.measure.metrics import summarise
 from tuner.measure.samples import RequestSample, SpecCounts, Window
@@ -53,6 +53,8 @@ class Trial:
     engine: str | None = None
     """Default: the sweep's."""
     command: dict[str, Any] | None = None
+    unseen_tok_s: float | None = None
+    """Its speed on prompts that no candidate was chosen on, where those were measured."""
     role: str | None = None
     """Default: baseline for no point, else candidate."""
 
@@ -77,6 +79,7 @@ def make_run(
     given = {"trials": 6, "prompts": "0123456789abcdef", **(settings or {})}
     run = Run.create(root, sweep, RunSettings(**given))
     below: dict[int, list[Window]] = {}
+    unseen: dict[int, list[Window]] = {}
     with run.locked():
         for number, trial in enumerate(trials):
             windows = {}
@@ -109,9 +112,31 @@ def make_run(
                     metrics=metrics,
                     checks=trial.checks,
                     samples=run.relative(samples) if samples else None,
+                    held_out=_held_out(run, trial, number, levels, noise, unseen),
                 )
             )
     return run
+
+
+def _held_out(
+    run: Run,
+    trial: Trial,
+    number: int,
+    levels: Sequence[int],
+    noise: float,
+    below: dict[int, list[Window]],
+) -> HeldOut | None:
+    """`below` gets the baseline's."""
+    if trial.unseen_tok_s is None:
+        return None
+    other = replace(trial, tok_s=trial.unseen_tok_s)
+    windows = {level: windows_of(other, level, noise, number + 50) for level in levels}
+    if _role(trial) == "baseline":
+        below.update(windows)
+    path = run.held_out_file(number)
+    write_samples(path, windows)
+    metrics = _metrics(trial, windows, below)
+    return HeldOut(prompts=8, metrics=metrics, samples=run.relative(path))
 
 
 def _role(trial: Trial) -> Any:

@@ -8,6 +8,7 @@ from tuner.campaign.candidates import (
     Progress,
     Search,
     Standing,
+    confirms,
     search_candidates,
     standing_of,
 )
@@ -181,7 +182,14 @@ def _baseline(bench: Bench, wanted: int, progress: Progress) -> Windows:
     if known is not None:
         assert known.samples is not None
         return read_samples(bench.run.path / known.samples)
-    measured = bench.measure(Asked("baseline", None), None)
+    spec = bench.sweep
+    if confirms(spec) and not bench.held_out:
+        progress.note(
+            "the prompts are too few to hold some out: the winner is confirmed on those that it "
+            "was chosen on"
+        )
+    unseen = spec.baseline.launches == 1 and confirms(spec) and bool(bench.held_out)
+    measured = bench.measure(Asked("baseline", None, held_out=unseen), None)
     progress.recorded(measured.record, standing_of(bench, wanted, measured.record))
     if measured.failure is not None:
         raise measured.failure

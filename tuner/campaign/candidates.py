@@ -9,10 +9,12 @@ from typing import Protocol
 from tuner.campaign.racing import Races
 from tuner.campaign.studied import verdict_of
 from tuner.choice import complexity, fastest_candidate, is_tied, objective_of
+from tuner.engine.base import plain_config, server_config
 from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.settled import Settling
 from tuner.search.study import Proposal, Study
+from tuner.sweep.model import Sweep
 from tuner.sweep.point import Point
 from tuner.trial.attempt import Phase
 from tuner.trial.baselines import is_due_at_the_end, is_due_in_the_middle
@@ -104,6 +106,11 @@ class Search:
         return self.wanted - len(self.bench.run.ledger().candidates)
 
 
+def confirms(sweep: Sweep) -> bool:
+    """Whether a winner is launched once more, whichever it is."""
+    return "confirm" in sweep.search.active_stages or sweep.server.step_switch
+
+
 def search_candidates(search: Search) -> None:
     """Candidates until enough, a launch for each or for each block; then the winner alone."""
     study, progress = search.study, search.progress
@@ -136,13 +143,14 @@ def search_candidates(search: Search) -> None:
     if failures_in_a_row < most:
         _baseline_at_the_end(search)
         _confirm(search)
+        _without_speculation(search)
 
 
 def _baseline_in_the_middle(search: Search) -> None:
     bench = search.bench
     launches = bench.sweep.baseline.launches
     if is_due_in_the_middle(bench.run.ledger(), launches, search.launches):
-        _baseline_again(search)
+        _baseline_again(search, at_the_end=False)
 
 
 def _baseline_at_the_end(search: Search) -> None:
@@ -151,12 +159,13 @@ def _baseline_at_the_end(search: Search) -> None:
     if search.budget.is_spent():
         search.progress.note("the time budget is spent, the baseline is not launched again")
         return
-    _baseline_again(search)
+    _baseline_again(search, at_the_end=True)
 
 
-def _baseline_again(search: Search) -> None:
+def _baseline_again(search: Search, *, at_the_end: bool) -> None:
     """The baseline once more, alone on the machine as every launch is; a failure ends nothing."""
-    record = search.bench.measure(Asked("baseline", None), None).record
+    unseen = at_the_end and confirms(search.bench.sweep) and bool(search.bench.held_out)
+    record = search.bench.measure(Asked("baseline", None, held_out=unseen), None).record
     search.progress.recorded(record, standing_of(search.bench, search.wanted, record))
     if record.outcome != "ok":
         search.progress.note(
@@ -220,9 +229,10 @@ def _confirm(search: Search) -> None:
 def _confirm_one(search: Search) -> bool:
     """Whether a launch was made.
 
-    It is where the winner was measured on a shared server, where the search takes another point
-    for the fastest than the one with the highest figure (that may be one launch's luck), and where
-    a race had left windows of it out because of one that was refuted since.
+    It is where the stage `confirm` is on (the best of many is so by luck too; then it is the point
+    that the search takes for the fastest, where that is another one), where the winner was measured
+    on a shared server, and where a race had left windows of it out because of one that was refuted
+    since. It has windows on prompts that no candidate was measured on, where the baseline has.
     """
     bench, ledger = search.bench, search.settling.settled().ledger
     fastest, value = fastest_candidate(ledger, bench.sweep.search.objective)
@@ -233,16 +243,39 @@ def _confirm_one(search: Search) -> bool:
         recommended = search.study.recommended()
         if recommended is not None and _is_better(recommended[0], fastest, search):
             point, decision = recommended
-    if decision is None and not fastest.warm_steps and not fastest.fell_behind:
+    always = "confirm" in bench.sweep.search.active_stages
+    if decision is None and not (always or fastest.warm_steps or fastest.fell_behind):
         return False
     if any(each.role == "confirm" and each.at == point for each in ledger.records):
         return False
     if search.budget.is_spent():
         search.progress.note("the time budget is spent, the winner has no launch of its own")
         return False
-    record = bench.measure(Asked("confirm", point, decision), search.baseline).record
+    unseen = any(each.held_out is not None for each in ledger.baselines)
+    asked = Asked("confirm", point, decision, held_out=unseen)
+    record = bench.measure(asked, search.baseline).record
     search.progress.recorded(record, standing_of(bench, search.wanted, record))
     return True
+
+
+def _without_speculation(search: Search) -> None:
+    """Launch the winner's own settings without speculation once, where it has any: what they give
+    is no gain of speculation's."""
+    bench, ledger = search.bench, search.settling.settled().ledger
+    fastest, value = fastest_candidate(ledger, bench.sweep.search.objective)
+    settings = None if fastest is None or fastest.at is None else fastest.at.settings
+    if fastest is None or value is None or value <= 1 or settings is None:
+        return
+    its, baseline = plain_config(bench.sweep, settings), server_config(bench.sweep, None)
+    if its == baseline or ledger.plain(fastest) is not None:
+        return
+    if search.budget.is_spent():
+        search.progress.note(
+            "the time budget is spent, the winner's settings are not launched without speculation"
+        )
+        return
+    record = bench.measure(Asked("plain", settings), search.baseline).record
+    search.progress.recorded(record, standing_of(bench, search.wanted, record))
 
 
 def _is_better(point: Point, fastest: TrialRecord, search: Search) -> bool:

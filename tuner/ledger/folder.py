@@ -104,6 +104,10 @@ class RunFolder:
         """The raw samples of one trial."""
         return self.samples / f"{trial:04d}.jsonl.gz"
 
+    def held_out_file(self, trial: int) -> Path:
+        """The raw samples of one trial on prompts that no candidate was chosen on."""
+        return self.samples / f"{trial:04d}.held_out.jsonl.gz"
+
     def relative(self, path: Path) -> str:
         """A path in the folder, as records keep it."""
         return path.relative_to(self.path).as_posix()

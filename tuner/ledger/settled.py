@@ -6,13 +6,13 @@ derived from the same lines and samples, so it is the same after a resume. Lines
 gone keep the speed-ups that they have.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
 from tuner.ledger.lines import Ledger
-from tuner.ledger.raw_samples import RawSamples, samples_of
+from tuner.ledger.raw_samples import RawSamples, held_out_of, samples_of
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.measure.drift import Baselines, Launched
@@ -56,11 +56,16 @@ class Settling:
         """The run's lines so far. Raises UserError where a file of samples is broken."""
         ledger = self.run.ledger()
         known = ledger.baselines
-        levels = _baselines(known, self.samples, self.metric) if len(known) > 1 else {}
+        levels = _baselines(known, self.samples.of, self.metric) if len(known) > 1 else {}
+        levels = {level: found for level, found in levels.items() if len(found.launches) > 1}
         if not levels:
             return Settled(ledger, {}, self.samples)
         trials = tuple(each.trial for each in known)
-        records = tuple(self._of(each, levels, trials) for each in ledger.records)
+        held = _baselines(known, lambda each: held_out_of(self.run, each), self.metric)
+        unseen = {n: replace(each, like=levels[n]) for n, each in held.items() if n in levels}
+        records = tuple(
+            self._held_out(self._of(each, levels, trials), unseen) for each in ledger.records
+        )
         return Settled(Ledger(records, ledger.note), levels, self.samples)
 
     def _of(
@@ -73,6 +78,16 @@ class Settling:
             windows = samples_of(self.run, record)
             self._done[key] = _held(record.metrics, windows, levels, _time(record))
         return record.model_copy(update={"metrics": self._done[key]})
+
+    def _held_out(self, record: TrialRecord, levels: Mapping[int, Baselines]) -> TrialRecord:
+        """A handful of lines has them."""
+        if record.held_out is None or record.role == "baseline":
+            return record
+        windows = held_out_of(self.run, record)
+        metrics = _held(record.held_out.metrics, windows, levels, _time(record))
+        return record.model_copy(
+            update={"held_out": record.held_out.model_copy(update={"metrics": metrics})}
+        )
 
 
 def _held(
@@ -99,16 +114,17 @@ def speedup_figures(ratio: Interval | None) -> dict[str, float | None]:
 
 
 def _baselines(
-    records: tuple[TrialRecord, ...], samples: RawSamples, metric: Metric
+    records: tuple[TrialRecord, ...],
+    samples: Callable[[TrialRecord], Mapping[int, list[Window]]],
+    metric: Metric,
 ) -> dict[int, Baselines]:
-    """By concurrency, where at least two launches have figures."""
+    """By concurrency, those launches that have figures."""
     launches: dict[int, list[Launched]] = {}
     for record in records:
-        for level, windows in samples.of(record).items():
+        for level, windows in samples(record).items():
             if pooled(windows, metric) is not None:
                 launches.setdefault(level, []).append(Launched(_time(record), windows))
-    several = {level: found for level, found in launches.items() if len(found) > 1}
-    return {level: Baselines(tuple(found), metric) for level, found in several.items()}
+    return {level: Baselines(tuple(found), metric) for level, found in launches.items()}
 
 
 def _time(record: TrialRecord) -> float:

@@ -2,7 +2,7 @@
 
 from tuner.report.answer import throughput
 from tuner.report.findings import NO_SPECULATION, Findings, Measured
-from tuner.report.text import MISSING, code, count, markdown_table, number, ratio
+from tuner.report.text import MISSING, code, count, escaped, markdown_table, number, ratio
 
 TOP = 10
 
@@ -38,6 +38,8 @@ def _top_table(findings: Findings, level: int) -> str:
         cells = [f"{NO_SPECULATION}, reference (not measured)", *[MISSING] * (len(HEADER) - 1)]
         cells[1 if findings.metric == "output_tok_s" else 2] = number(reference)
         rows.append(cells)
+    if findings.plain is not None:
+        rows.append(_row(findings.plain, level, f"**{escaped(findings.plain.label)}**"))
     rows += [_row(each, level, code(each.label)) for each in findings.ranked[:TOP]]
     header = HEADER
     if is_cut(findings, level):

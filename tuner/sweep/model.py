@@ -262,8 +262,10 @@ class SearchSpec(Strict):
 
     @model_validator(mode="after")
     def _has_stages_that_fit(self) -> Self:
-        if self.stages and self.sampler == "grid":
-            raise ValueError("stages: grid measures every point in order, remove stages")
+        if self.sampler == "grid" and set(self.stages or ()) - {"confirm"}:
+            raise ValueError(
+                "stages: grid measures every point in order, remove stages or write [confirm]"
+            )
         if self.stages and "model" in self.stages and "anchors" not in self.stages:
             raise ValueError("stages: model needs anchors to begin with, write [anchors, model]")
         return self

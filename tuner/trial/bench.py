@@ -1,7 +1,7 @@
 """One trial: a point measured with a launch of its own, and what is recorded of it."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -11,7 +11,8 @@ from tuner.engine.endpoint import EndpointEngine
 from tuner.engine.process import child_environment
 from tuner.errors import EngineFailure
 from tuner.ledger.lines import Ledger
-from tuner.ledger.record import SIMULATED, DecisionLine, Role, TrialRecord
+from tuner.ledger.raw_samples import held_out_of
+from tuner.ledger.record import SIMULATED, DecisionLine, HeldOut, Role, TrialRecord
 from tuner.ledger.run import Run
 from tuner.ledger.settled import speedup_figures
 from tuner.measure.checks import Context, doubts
@@ -22,8 +23,8 @@ from tuner.measure.statistics import speedup
 from tuner.search.decision import Decision
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.point import Point
-from tuner.sweep.workload import pick
-from tuner.trial.attempt import ATTEMPTS, Attempt, Phase, Rig
+from tuner.sweep.workload import held_out, pick
+from tuner.trial.attempt import ATTEMPTS, Attempt, Phase, Rig, config_of
 from tuner.trial.race import Race
 from tuner.trial.taken import Taken, Windows
 
@@ -41,6 +42,8 @@ class Asked:
     """Why the point is not measured in a shared launch, where one failed."""
     race: Race | None = None
     """Whom it is raced against; None: every window is measured."""
+    held_out: bool = False
+    """Whether it is also measured on prompts that no candidate is chosen on."""
 
 
 @dataclass(frozen=True)
@@ -88,10 +91,14 @@ class Bench(Rig):
         """Choose and tokenise the prompts. Raises EngineFailure where tokenising fails."""
         workload = loaded.sweep.workload
         counts = {level: max(workload.requests, level) for level in workload.concurrency}
-        prompts = pick(loaded.prompts, max(counts.values()), workload.seed)
-        tokenised = engine.tokenise(prompts)
-        requests = {level: tokenised.requests[:count] for level, count in counts.items()}
-        return cls(engine, loaded.sweep, run, requests, tokenised.doubt, report)
+        most = max(counts.values())
+        prompts = pick(loaded.prompts, most, workload.seed)
+        others = held_out(loaded.prompts, most, workload.seed)
+        tokenised = engine.tokenise((*prompts, *others))
+        first, second = tokenised.requests[:most], tokenised.requests[most:]
+        requests = {level: first[:count] for level, count in counts.items()}
+        unseen = {level: second[:count] for level, count in counts.items() if second}
+        return cls(engine, loaded.sweep, run, requests, tokenised.doubt, report, unseen)
 
     def measure(self, asked: Asked, baseline: Windows | None) -> Measured:
         """Measure a point and add it to the ledger.
@@ -108,7 +115,7 @@ class Bench(Rig):
         while True:
             again = retried[-1] if retried else None
             phase = Phase(trial, role, point, "launching", again=again)
-            attempt = self.attempt(phase, launch_id, race=asked.race)
+            attempt = self.attempt(phase, launch_id, race=asked.race, held_out=asked.held_out)
             failure = attempt.failure
             if failure is None or not failure.label.is_worth_a_retry:
                 break
@@ -161,7 +168,7 @@ class Bench(Rig):
             engine_version=attempt.engine_version,
             launch_id=attempt.launch_id,
             launch_s=attempt.launch_s,
-            command=self._command(phase.point),
+            command=self._command(phase),
             started=entry.started,
             measured_s=None if seconds is None else round(seconds, 3),
             metrics=metrics,
@@ -171,7 +178,24 @@ class Bench(Rig):
             proposed=entry.proposed,
             switch_failure=entry.switch_failure,
             decision=_written(entry.decision),
+            held_out=self._held_out(entry),
         )
+
+    def _held_out(self, entry: Entry) -> HeldOut | None:
+        """What was measured on prompts that no candidate is chosen on, beside the last baseline's
+        on them; their samples are on the disk when this returns."""
+        windows, phase = entry.taken.held_out, entry.phase
+        if not windows or entry.failure is not None:
+            return None
+        path = self.run.held_out_file(phase.trial)
+        write_samples(path, windows)
+        found = [each for each in self.run.ledger().baselines if each.held_out is not None]
+        below = held_out_of(self.run, found[-1]) if found and phase.role != "baseline" else {}
+        metrics, _ = self._figures(replace(entry, baseline=below or None), windows)
+        names = {
+            sample.prompt_id for each in windows.values() for w in each for sample in w.samples
+        }
+        return HeldOut(prompts=len(names), metrics=metrics, samples=self.run.relative(path))
 
     def crowded(self, point: Point | None) -> tuple[str, ...]:
         """What others hold of the GPUs that a launch of the point will see."""
@@ -180,19 +204,23 @@ class Bench(Rig):
         config = server_config(self.sweep, point)
         return tuple(gpu.crowded(child_environment(config.env, config.unset, mark="")))
 
-    def _command(self, point: Point | None) -> dict[str, Any] | None:
+    def _command(self, phase: Phase) -> dict[str, Any] | None:
         """The point's own launch, also where it was measured in a shared one."""
-        command = self.engine.command(server_config(self.sweep, point))
+        command = self.engine.command(config_of(self.sweep, phase))
         return command.to_json() if command.argv else None
 
-    def _figures(self, entry: Entry) -> tuple[dict[str, dict[str, Any]], list[dict[str, str]]]:
-        """Metrics by concurrency and doubts about them; none of a failed trial."""
+    def _figures(
+        self, entry: Entry, taken: Windows | None = None
+    ) -> tuple[dict[str, dict[str, Any]], list[dict[str, str]]]:
+        """Metrics by concurrency and doubts about them; none of a failed trial. `taken`: of other
+        windows than the trial's usual ones."""
+        measured = entry.taken.windows if taken is None else taken
         metrics: dict[str, dict[str, Any]] = {}
         checks: list[dict[str, str]] = []
         point, baseline = entry.phase.point, entry.baseline
         steps, topk = (point.num_steps, point.eagle_topk) if point else (None, None)
         context = Context(steps, topk, self.tokenise_doubt)
-        for level, windows in entry.taken.windows.items() if entry.failure is None else ():
+        for level, windows in measured.items() if entry.failure is None else ():
             figures = summarise(windows, steps, topk)
             if baseline is not None:
                 metric = self.sweep.search.objective.metric
