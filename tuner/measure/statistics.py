@@ -24,7 +24,6 @@ Metric = Literal["output_tok_s", "decode_tok_s"]
 Floats = NDArray[np.float64]
 
 DRAWS = 2000
-_NORMAL_975 = 1.959964
 LAUNCH_FREEDOM = 3.0
 """Degrees of freedom that an interval has at least once launches differ: two launches alone have
 1, whose t of 12.7 would leave nothing to say. docs/statistics.md has what that costs."""
@@ -244,14 +243,17 @@ def _bootstrap(
         logs += sign * table.log_speeds(
             draw.standard_exponential((DRAWS, len(table.tokens))), column_weights
         )
-    deviations, spread = logs - logs.mean(), logs.std()
+    deviations = logs - logs.mean()
+    low, high = np.quantile(deviations, [0.025, 0.975])
     if variance == 0:
         return Interval(value, value, value)
-    if spread == 0:  # windows that are all alike: nothing but the launches differs
-        deviations, spread = draw.standard_normal(DRAWS), 1.0
-    widening = stdtrit(freedom, 0.975) / _NORMAL_975 * np.sqrt(variance) / spread
-    low, high = np.quantile(deviations * widening, [0.025, 0.975])
-    return Interval(value, float(value * np.exp(low)), float(value * np.exp(high)))
+    if high == low:  # windows that are all alike: nothing but the launches differs
+        low, high = -1.0, 1.0
+    # Draws of few rows are flat: their quantiles lie within 1.96 deviations, so they are not used
+    # as such; the draws give the interval its shape and not its width.
+    widening = stdtrit(freedom, 0.975) * np.sqrt(variance) * 2 / (high - low)
+    ends = np.exp(np.array([low, high]) * widening) * value
+    return Interval(value, float(ends[0]), float(ends[1]))
 
 
 def _shows_spread(tables: Sequence[_Table]) -> bool:
