@@ -11,7 +11,7 @@ from tuner.result import held_out_of
 def confirmed_words(findings: Findings, best: Measured) -> str | None:
     """How `best` was measured, and again; None where it had a launch of its own from the first."""
     again = findings.ledger.confirmation(best.record)
-    begin = "It was measured"
+    begin = "It was measured on a server of its own"
     if best.record.warm_steps:
         lengths = ", ".join(map(str, best.record.warm_steps))
         begin = f"It was measured on a server that switches between chains of {lengths} steps"
@@ -38,7 +38,11 @@ def confirmed_words(findings: Findings, best: Measured) -> str | None:
             doubts.append(f"There it is not faster than no speculation{where}.")
         if both is not None and both.includes_one is False:
             doubts.append(f"The two differ by more than noise{where}: trust the second.")
-    told = f"{begin}, and again with a launch of its own (trial {again.trial}): {'; '.join(parts)}."
+    if best.record.warm_steps:
+        told = f"{begin}, and again with a launch of its own"
+    else:
+        told = "It was launched once more, with all its windows"
+    told += f" (trial {again.trial}): {'; '.join(parts)}."
     return " ".join([told, *doubts, *_unseen(findings, alone)])
 
 
