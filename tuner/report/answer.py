@@ -26,10 +26,11 @@ def answer(findings: Findings) -> list[str]:
     best = findings.best
     refuted = is_refuted(findings.ledger, best.record, findings.sweep.search.objective)
     if findings.winner is findings.baseline and refuted:
+        shared = " on a server that switches chain lengths" if best.record.warm_steps else ""
         lines = [
             "**No candidate stands.** Launch the server without speculation. "
-            f"{code(best.label)} was {_changes(findings, best)} on a server that switches chain "
-            "lengths, which its own launch does not bear out."
+            f"{code(best.label)} was {_changes(findings, best)}{shared}, which its own launch does "
+            "not bear out."
         ]
     elif findings.winner is findings.baseline:
         shown = any(_seen(bounds) != NOT_SHOWN for bounds in best.speedups.values())
