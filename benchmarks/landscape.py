@@ -369,7 +369,7 @@ def _read_table(path: Path, levels: tuple[int, ...]) -> dict[Point | None, Row]:
     for line in path.read_text(encoding="utf-8").splitlines():
         record = json.loads(line)
         point = Point.from_json(record["point"]) if record["point"] else None
-        if record["role"] == "confirm":
+        if record["role"] in ("confirm", "plain"):
             continue
         launch = (record["launch_s"] or 0.0) / 3600
         if record["outcome"] != "ok":

@@ -16,11 +16,16 @@ workload: {requests: 3, output_tokens: 24, concurrency: [1]}
 measure: {warmup_requests: 1, repeats: 2}
 search: {SEARCH}
 timeouts: {launch: 30s, request: 3s}
+baseline: {launches: BASELINES}
 """
 
 
 def tiny_sweep(
-    folder: Path, faults: str = "", search: str = "trials: 3", steps: str = "1, 2, 3"
+    folder: Path,
+    faults: str = "",
+    search: str = "trials: 3",
+    steps: str = "1, 2, 3",
+    baselines: int = 1,
 ) -> LoadedSweep:
     """The tiny sweep with these faults, search section and steps, as a file in `folder`.
 
@@ -30,6 +35,7 @@ def tiny_sweep(
         search = f"stages: [], {search}"
     path = folder / "tiny.yaml"
     text = TINY.replace("FAULTS", faults).replace("SEARCH", search).replace("STEPS", steps)
+    text = text.replace("BASELINES", str(baselines))
     path.write_text(text)
     return load_sweep(path)
 

@@ -70,7 +70,7 @@ def test_a_run_is_shown_as_its_ledger_has_it_while_it_runs_and_made_anew(tmp_pat
     study = study_at(run, sqlite_url(run.study_file))
     records = run.records()
     assert [trial.number for trial in study.trials] == [record.trial for record in records]
-    base, first, too_large, _ = study.trials
+    base, first, too_large, *_ = study.trials
     assert (base.value, base.params["num_steps"]) == (1.0, 0)
     assert too_large.system_attrs["constraints"] == [1.0]
     assert too_large.user_attrs["reason"].startswith("OOM: ")

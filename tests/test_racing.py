@@ -27,6 +27,7 @@ name: raced
 engine: {kind: simulated, preset: quickstart}
 model: {target: some/model, draft: some/draft, algorithm: EAGLE3, tp: 4}
 SERVER
+baseline: {launches: 1}
 space:
   num_steps: [STEPS]
   env: {NCCL_PROTO: [LL, unset]}

@@ -25,6 +25,7 @@ name: switched
 engine: {kind: simulated, preset: quickstart, FAULTS}
 model: {target: some/model, draft: some/draft, algorithm: EAGLE3, tp: 4}
 server: {step_switch: true}
+baseline: {launches: 1}
 space:
   num_steps: [STEPS]
   env: {NCCL_PROTO: [ENV]}
@@ -69,7 +70,7 @@ def test_a_launch_for_each_setting_finds_what_a_launch_for_each_point_would(tmp_
     loaded = switched(tmp_path, STEPS="1, 2, 3, 4, 5, 6, 7, 8", ENV="unset, LL", REPEATS="2")
     run, listener = begun(tmp_path, loaded), Listener()
     result = go(loaded, run, listener)
-    baseline, *candidates, confirmed = run.records()
+    baseline, *candidates, confirmed, plain = run.records()
     assert [each.launch_id for each in candidates] == [1] * 8 + [2] * 8
     assert {each.at for each in candidates} == set(loaded.space.points)
     assert [each.proposed for each in candidates] == ([True] + [False] * 7) * 2
@@ -89,7 +90,8 @@ def test_a_launch_for_each_setting_finds_what_a_launch_for_each_point_would(tmp_
     assert (confirmed.role, confirmed.at, confirmed.launch_id) == ("confirm", result.best.at, 3)
     assert candidates[0].launch_s > confirmed.launch_s  # further graphs take their time
     assert (confirmed.warm_steps, result.confirmed) == ([], confirmed)
-    assert (result.trials, result.launches) == (16, 4)
+    assert (plain.role, result.plain) == ("plain", plain)
+    assert (result.trials, result.launches) == (16, 5)
     assert baseline.warm_steps == []
     report = write_report(run).read_text()
     assert "switches between chains of 1, 2, 3, 4, 5, 6, 7, 8 steps" in report
@@ -265,7 +267,7 @@ def test_a_winner_that_does_not_start_alone_gives_way_to_the_next(tmp_path: Path
 def test_a_plan_counts_launches_by_blocks_and_shows_what_production_runs(tmp_path: Path):
     loaded = switched(tmp_path, STEPS="1, 2, 3, 4", ENV="unset, LL")
     plan = make_plan(loaded, ())
-    assert (plan.estimate.launches, plan.estimate.trials) == (1 + 2 + 1, 1 + 8 + 1)
+    assert (plan.estimate.launches, plan.estimate.trials) == (1 + 2 + 2, 1 + 8 + 2)
     assert any("one launch measures 4 chain lengths" in note for note in plan.notes)
     assert len(plan.commands) == 8
     assert all("--speculative-adaptive" not in each.argv for _, each in plan.commands)
@@ -279,7 +281,7 @@ def test_a_plan_counts_launches_by_blocks_and_shows_what_production_runs(tmp_pat
 def test_a_release_that_cannot_switch_has_one_launch_a_point_and_the_plan_says_so(tmp_path: Path):
     loaded = switched(tmp_path, FAULTS="release: 0.5.8")
     plan = make_plan(loaded, ())
-    assert (plan.estimate.launches, plan.shared) == (1 + 3, ())
+    assert (plan.estimate.launches, plan.shared) == (1 + 3 + 1, ())
     (note,) = [note for note in plan.notes if note.startswith("one launch a point: ")]
     assert "0.5.8" in note
     run, listener = begun(tmp_path, loaded), Listener()

@@ -6,6 +6,8 @@ that is as good.
 """
 
 import math
+from collections.abc import Mapping
+from typing import Any
 
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import TrialRecord
@@ -20,9 +22,18 @@ _TWO_SIDED_95 = 1.96
 
 def objective_of(record: TrialRecord, spec: ObjectiveSpec) -> float | None:
     """The objective of a candidate, None where it was not measured."""
-    ratios = {int(level): figures.get("speedup") for level, figures in record.metrics.items()}
+    return _objective(record.metrics, spec) if record.outcome == "ok" else None
+
+
+def held_out_objective(record: TrialRecord, spec: ObjectiveSpec) -> float | None:
+    """The same on prompts that no candidate was chosen on."""
+    return None if record.held_out is None else _objective(record.held_out.metrics, spec)
+
+
+def _objective(metrics: Mapping[str, Mapping[str, Any]], spec: ObjectiveSpec) -> float | None:
+    ratios = {int(level): figures.get("speedup") for level, figures in metrics.items()}
     known = {level: ratio for level, ratio in ratios.items() if ratio is not None}
-    if record.outcome != "ok" or not known or len(known) < len(ratios):
+    if not known or len(known) < len(ratios):
         return None
     if isinstance(spec.over, int) and spec.over not in known:
         return None
@@ -115,13 +126,23 @@ def far_outputs(ledger: Ledger, record: TrialRecord) -> TrialRecord | None:
     return next(found, None)
 
 
+def is_beaten(ledger: Ledger, best: TrialRecord, plain: TrialRecord, spec: ObjectiveSpec) -> bool:
+    """Whether the winner's settings are as fast without speculation. Of the winner the launch that
+    confirmed it counts, where there is one: it was not picked for its figure."""
+    again = ledger.confirmation(best)
+    own = None if again is None else objective_of(again, spec)
+    own = objective_of(best, spec) if own is None else own
+    alone = objective_of(plain, spec)
+    return own is not None and alone is not None and alone >= own
+
+
 def is_refuted(ledger: Ledger, record: TrialRecord, spec: ObjectiveSpec) -> bool:
     """A candidate whose outputs are far from the baseline's, or whose launch of its own failed or
-    was no faster than no speculation."""
+    was no faster than no speculation, there or on prompts that it was not chosen on."""
     if far_outputs(ledger, record) is not None:
         return True
     again = ledger.confirmation(record)
     if again is None:
         return False
-    value = objective_of(again, spec)
-    return again.outcome != "ok" or (value is not None and value <= 1)
+    values = objective_of(again, spec), held_out_objective(again, spec)
+    return again.outcome != "ok" or any(value is not None and value <= 1 for value in values)

@@ -25,6 +25,8 @@ from tuner.sweep.door import LoadedSweep
 from tuner.sweep.model import Sweep
 from tuner.sweep.point import Point
 from tuner.sweep.random_words import random_words
+from tuner.sweep.workload import held_out
+from tuner.trial.baselines import launches_again
 from tuner.trial.block import Block, Blocks, launches_of
 
 ASSUMED_LAUNCH_S = 180.0
@@ -41,7 +43,7 @@ class Estimate:
 
     launches: int
     trials: int
-    """Points to measure, the baseline among them, a confirmed winner twice."""
+    """Points to measure, the baseline among them; what is launched again counts again."""
     launch_s: float
     measure_s: float
     """Of one point."""
@@ -147,16 +149,23 @@ def make_plan(
 
 def _estimate(loaded: LoadedSweep, blocks: Blocks, earlier: Sequence[TrialRecord]) -> Estimate:
     sweep = loaded.sweep
-    launches, trials = 0, 1
+    launches, trials, workload = 0, 1, sweep.workload
     if sweep.engine.kind != "endpoint":
         points = len(loaded.space.points)
         wanted = points if sweep.search.sampler == "grid" else min(points, sweep.search.trials)
-        confirmed = bool(blocks.of_sweep) or bool(loaded.task)
-        launches = 1 + launches_of(blocks, points, wanted) + confirmed
-        trials = 1 + wanted + confirmed
+        confirmed = bool(blocks.of_sweep) or "confirm" in sweep.search.active_stages
+        confirmed = confirmed or bool(loaded.task)
+        candidates = launches_of(blocks, points, wanted)
+        again = launches_again(sweep.baseline.launches, candidates)
+        plain = any(point.settings is not None for point in loaded.space.points)
+        more = again + confirmed + plain
+        launches, trials = 1 + candidates + more, 1 + wanted + more
+        most = max(workload.requests, *workload.concurrency)
+        if confirmed and held_out(loaded.prompts, most, workload.seed):
+            trials += 2  # the other prompts: of the baseline, of the winner
     launch_s, launch_basis = _launch_time(sweep, earlier)
     speed, speed_basis = _stream_speed(sweep, earlier)
-    workload, measure = sweep.workload, sweep.measure
+    measure = sweep.measure
     rounds = sum(
         measure.repeats * max(workload.requests, level) / level + measure.warmup_requests
         for level in workload.concurrency

@@ -1,15 +1,16 @@
 """What a run has found: read from its folder, for the screen, `--json` and reports."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuner.choice import far_outputs, fastest_candidate, is_refuted, objective_of
+from tuner.choice import far_outputs, fastest_candidate, is_beaten, is_refuted, objective_of
 from tuner.ledger.lines import Ledger
 from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.record import OutputsLine, TrialRecord
 from tuner.ledger.run import Run
+from tuner.ledger.settled import Settled, settle
 from tuner.measure.statistics import Interval
 from tuner.sweep.model import ObjectiveSpec, Sweep
 
@@ -49,8 +50,8 @@ class Result:
     """The candidate to run (tuner/choice.py), whether or not it beats the baseline."""
     fastest_value: float | None
     best: TrialRecord | None
-    """`fastest` where its objective is above 1; None: no speculation is the best, or `fastest` is
-    None too and nothing is known."""
+    """`fastest` where its objective is above 1, or `plain` where that is faster still; None: no
+    speculation is the best, or `fastest` is None too and nothing is known."""
     speedup: Mapping[int, Interval]
     """Of `best` by concurrency; exactly 1 where the baseline is the best; {} where nothing was
     compared: no baseline, no candidate with numbers, an endpoint."""
@@ -65,6 +66,8 @@ class Result:
     faster first."""
     task: Mapping[str, Any] | None
     """Marks of the task by question, `baseline` and `best`; None without a task."""
+    plain: TrialRecord | None
+    """No speculation under `fastest`'s own variables and flags, where that was measured."""
     launches: int
     trials: int
     """Candidates recorded."""
@@ -72,10 +75,24 @@ class Result:
     """0, or 1 where no candidate could be measured or the last ones all failed."""
     verdict: str
     """The outcome in one sentence."""
+    settled: Settled = field(repr=False, compare=False)
+    """The run's lines with speed-ups over all launches of the baseline: what all this is from."""
 
     def to_json(self) -> dict[str, Any]:
-        """The object that `sweep --json` prints; `confirmed` is there where that was done."""
-        again = {} if self.confirmed is None else {"confirmed": _shown(speedups_of(self.confirmed))}
+        """The object that `sweep --json` prints; `confirmed` is there where that was done,
+        `held_out` where that launch was also measured on prompts that nothing was chosen on,
+        `settings_alone` where the best one's own settings were launched without speculation,
+        `baseline_drift` where the baseline was launched more than once."""
+        again: dict[str, Any] = {}
+        if self.confirmed is not None:
+            again["confirmed"] = _shown(speedups_of(self.confirmed))
+            if self.confirmed.held_out is not None:
+                shown = _shown(held_out_of(self.confirmed))
+                again["held_out"] = {"prompts": self.confirmed.held_out.prompts, "speedup": shown}
+        if self.plain is not None:
+            again["settings_alone"] = _shown(speedups_of(self.plain))
+        if self.settled.baselines:
+            again["baseline_drift"] = _drift(self.settled)
         return {
             "run": str(self.run),
             "baseline": None if self.baseline is None else self.baseline.metrics,
@@ -96,17 +113,21 @@ def summarise_run(run: Run, samples: RawSamples | None = None) -> Result:
 
     `samples`: those of the run, where somebody reads them already.
     """
-    sweep, ledger = run.sweep(), run.ledger()
-    spec = sweep.search.objective
+    sweep, settled = run.sweep(), settle(run, samples)
+    ledger, spec = settled.ledger, sweep.search.objective
     fastest, value = fastest_candidate(ledger, spec)
     best = fastest if value is not None and value > 1 else None
     far = _far(ledger, spec)
+    plain = None if fastest is None else ledger.plain(fastest)
+    plain = plain if plain is not None and plain.outcome == "ok" else None
+    if best is not None and plain is not None and is_beaten(ledger, best, plain, spec):
+        best, value = plain, objective_of(plain, spec)
     exit_code, verdict = _outcome(ledger, sweep, best, value)
     if exit_code == 0 and far:
         verdict += f"; {far_words(far)}"
     baseline = ledger.baseline
     attached = sweep.engine.kind == "endpoint"
-    again = None if best is None else ledger.confirmation(best)
+    again = None if best is None or best is plain else ledger.confirmation(best)
     compared = fastest is not None and baseline is not None and not attached
     return Result(
         run=run.path,
@@ -115,15 +136,17 @@ def summarise_run(run: Run, samples: RawSamples | None = None) -> Result:
         fastest_value=value,
         best=best,
         speedup=speedups_of(best or baseline) if compared else {},
-        by_level=_by_level(ledger, samples or RawSamples(run), spec) if compared else {},
+        by_level=_by_level(settled, spec) if compared else {},
         confirmed=again if again is not None and again.outcome == "ok" else None,
         outputs=outputs_of(ledger, best),
         far=far,
         task=_task(baseline, again),
+        plain=plain,
         launches=0 if attached else ledger.next_launch,
         trials=len(ledger.candidates),
         exit_code=exit_code,
         verdict=verdict,
+        settled=settled,
     )
 
 
@@ -149,8 +172,7 @@ def _outcome(
         return 1, f"no answer: no candidate has {metric} at every concurrency"
     if best is None:
         return 0, "no candidate beats the baseline: serve without speculation"
-    name = best.at.label() if best.at else "no speculation"
-    return 0, f"{name}: {value:.3f} times the baseline"
+    return 0, f"{best.label}: {value:.3f} times the baseline"
 
 
 def outputs_of(ledger: Ledger, best: TrialRecord | None) -> Mapping[str, OutputsLine]:
@@ -189,14 +211,23 @@ def _within(time_budget: float | None) -> str:
 
 def speedups_of(record: TrialRecord | None) -> dict[int, Interval]:
     """A record's ratios to the baseline by concurrency; 1 of the baseline itself."""
-    found: dict[int, Interval] = {}
     if record is None:
-        return found
-    for level in sorted(map(int, record.metrics)):
-        figures = record.metrics[str(level)]
-        if record.role == "baseline":
-            found[level] = Interval(1.0, 1.0, 1.0)
-        elif (value := figures.get("speedup")) is not None:
+        return {}
+    if record.role == "baseline":
+        return {level: Interval(1.0, 1.0, 1.0) for level in sorted(map(int, record.metrics))}
+    return _ratios(record.metrics)
+
+
+def held_out_of(record: TrialRecord) -> dict[int, Interval]:
+    """The same on prompts that no candidate was chosen on; {} where that was not measured."""
+    return {} if record.held_out is None else _ratios(record.held_out.metrics)
+
+
+def _ratios(metrics: Mapping[str, Mapping[str, Any]]) -> dict[int, Interval]:
+    found: dict[int, Interval] = {}
+    for level in sorted(map(int, metrics)):
+        figures = metrics[str(level)]
+        if (value := figures.get("speedup")) is not None:
             found[level] = Interval(value, figures["speedup_low"], figures["speedup_high"])
     return found
 
@@ -205,16 +236,31 @@ def _shown(ratios: Mapping[int, Interval]) -> dict[str, dict[str, float | None]]
     return {str(level): each.to_json() for level, each in ratios.items()}
 
 
-def _by_level(ledger: Ledger, samples: RawSamples, spec: ObjectiveSpec) -> dict[int, LevelBest]:
+def _drift(settled: Settled) -> dict[str, dict[str, Any]]:
+    """The baseline's last launch over its first, by concurrency."""
+    return {
+        str(level): {
+            **({} if known.drift is None else known.drift.to_json()),
+            "launches": len(known.launches),
+            "corrected": known.drifts,
+        }
+        for level, known in settled.baselines.items()
+    }
+
+
+def _by_level(settled: Settled, spec: ObjectiveSpec) -> dict[int, LevelBest]:
     """By concurrency, ascending; levels at which no candidate was compared are left out.
 
+    Settings that were launched without speculation are among them.
     Candidates that their own launches have refuted are not in it.
     """
     found: dict[int, LevelBest] = {}
+    ledger = settled.ledger
     base = ledger.baseline
     if base is None:
         return found
-    measured = [(each, speedups_of(each)) for each in ledger.candidates if each.outcome == "ok"]
+    shown = [each for each in ledger.records if each.role in ("candidate", "plain")]
+    measured = [(each, speedups_of(each)) for each in shown if each.outcome == "ok"]
     for level in sorted(map(int, base.metrics)):
         compared = [(each[level], record) for record, each in measured if level in each]
         if not compared:
@@ -229,7 +275,7 @@ def _by_level(ledger: Ledger, samples: RawSamples, spec: ObjectiveSpec) -> dict[
         same = [
             record
             for _, record in ratios[1 : RIVALS + 1]
-            if _may_be_one(samples.ratio(first, record, level, spec.metric))
+            if _may_be_one(settled.ratio(first, record, level, spec.metric))
         ]
         found[level] = LevelBest(first, own, (*same, *([base] if _may_be_one(own) else [])))
     return found

@@ -195,11 +195,11 @@ def test_an_endpoint_that_is_not_there_is_named(tmp_path: Path) -> None:
 def test_dry_run_and_grid_say_what_becomes_of_trials(tmp_path: Path) -> None:
     tiny_sweep(tmp_path)
     dry = specbench("sweep", tmp_path / "tiny.yaml", "--dry-run", "--trials", "1")
-    assert "2 launches" in dry.stdout
+    assert "3 launches" in dry.stdout
     tiny_sweep(tmp_path, search="sampler: grid")
     grid = specbench("sweep", tmp_path / "tiny.yaml", "--dry-run", "--trials", "1", "--json")
     plan = json.loads(grid.stdout)
-    assert plan["launches"] == 7
+    assert plan["launches"] == 8
     assert "grid measures all 6 points, --trials is not used" in plan["notes"]
     resume = specbench("sweep", tmp_path / "tiny.yaml", "--dry-run", "--resume", tmp_path)
     assert resume.returncode == 2

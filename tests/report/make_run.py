@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.measure.make import trace
-from tuner.ledger.record import TrialRecord
+from tuner.ledger.record import HeldOut, TrialRecord
 from tuner.ledger.run import Run, RunSettings
 from tuner.measure.metrics import summarise
 from tuner.measure.samples import RequestSample, SpecCounts, Window
@@ -56,6 +56,8 @@ class Trial:
     command: dict[str, Any] | None = None
     watts: float | None = None
     """What NVML reads of its one GPU over 10 s of each window; None: nothing."""
+    unseen_tok_s: float | None = None
+    """Its speed on prompts that no candidate was chosen on, where those were measured."""
     role: str | None = None
     """Default: baseline for no point, else candidate."""
 
@@ -80,6 +82,7 @@ def make_run(
     given = {"trials": 6, "prompts": "0123456789abcdef", **(settings or {})}
     run = Run.create(root, sweep, RunSettings(**given))
     below: dict[int, list[Window]] = {}
+    unseen: dict[int, list[Window]] = {}
     with run.locked():
         for number, trial in enumerate(trials):
             windows = {}
@@ -93,7 +96,7 @@ def make_run(
                     for level in levels
                 }
             if _role(trial) == "baseline":
-                below = windows
+                below = below or windows
             metrics = (
                 trial.metrics if trial.metrics is not None else _metrics(trial, windows, below)
             )
@@ -119,9 +122,31 @@ def make_run(
                     metrics=metrics,
                     checks=trial.checks,
                     samples=run.relative(samples) if samples else None,
+                    held_out=_held_out(run, trial, number, levels, noise, unseen),
                 )
             )
     return run
+
+
+def _held_out(
+    run: Run,
+    trial: Trial,
+    number: int,
+    levels: Sequence[int],
+    noise: float,
+    below: dict[int, list[Window]],
+) -> HeldOut | None:
+    """`below` gets the baseline's."""
+    if trial.unseen_tok_s is None:
+        return None
+    other = replace(trial, tok_s=trial.unseen_tok_s)
+    windows = {level: windows_of(other, level, noise, number + 50) for level in levels}
+    if _role(trial) == "baseline":
+        below.update(windows)
+    path = run.held_out_file(number)
+    write_samples(path, windows)
+    metrics = _metrics(trial, windows, below)
+    return HeldOut(prompts=8, metrics=metrics, samples=run.relative(path))
 
 
 def _role(trial: Trial) -> Any:

@@ -3,15 +3,10 @@
 import os
 from pathlib import Path
 
-from tuner.campaign.candidates import (
-    Budget,
-    Progress,
-    Search,
-    Standing,
-    search_candidates,
-    standing_of,
-)
+from tuner.campaign.candidates import search_candidates
+from tuner.campaign.closing import confirms
 from tuner.campaign.communication import narrowed_by_comm
+from tuner.campaign.going import Budget, Progress, Search, Standing, standing_of
 from tuner.campaign.shown import Showing, Watched, layout_of
 from tuner.campaign.studied import (
     refuse_missing_library,
@@ -132,11 +127,12 @@ def measure_all(loaded: LoadedSweep, run: Run, engine: Engine, progress: Progres
     In between, communication settings are timed that points differ in (`narrowed_by_comm`).
 
     With `server.step_switch` a launch measures a whole block of candidates, and the winner once
-    more alone. Only inside `run.locked`. Ends when the wanted number of candidates is recorded, the
-    space is exhausted, the time budget (of this call) is spent, or `search.max_failures` candidates
-    in a row failed. Raises EngineFailure where the baseline fails, UserError where the run's files
-    are broken or a new run's `search.storage` is. KeyboardInterrupt passes through and leaves a run
-    that can be resumed.
+    more alone. The baseline is launched again as `baseline.launches` says. Only inside
+    `run.locked`. Ends when the wanted number of candidates is recorded, the space is exhausted, the
+    time budget (of this call) is spent, or `search.max_failures` candidates in a row failed. Raises
+    EngineFailure where the first baseline fails, UserError where the run's files are broken or a
+    new run's `search.storage` is. KeyboardInterrupt passes through and leaves a run that can be
+    resumed.
     """
     budget = Budget(loaded.sweep.search.time_budget)
     if loaded.sweep.engine.kind == "sglang":
@@ -172,8 +168,10 @@ def _search(bench: Bench, loaded: LoadedSweep, budget: Budget, progress: Progres
     left = narrowed_by_comm(loaded, run, budget, progress)
     study = study_of(left.loaded, run, progress.note, left.timed)
     blocks, wanted = Blocks.of(engine, left.loaded), _wanted(left.loaded, run)
-    left_out = left.narrowing.counts
-    search_candidates(Search(study, blocks, bench, baseline, wanted, budget, progress, left_out))
+    left_out, points = left.narrowing.counts, len(left.loaded.space.points)
+    search_candidates(
+        Search(study, blocks, bench, baseline, wanted, budget, progress, points, left_out)
+    )
 
 
 def _measure_endpoint(bench: Bench, progress: Progress) -> None:
@@ -201,7 +199,14 @@ def _baseline(bench: Bench, wanted: int, progress: Progress) -> Windows:
     if known is not None:
         assert known.samples is not None
         return read_samples(bench.run.path / known.samples)
-    measured = bench.measure(Asked("baseline", None), None)
+    spec = bench.sweep
+    if confirms(spec) and not bench.held_out:
+        progress.note(
+            "the prompts are too few to hold some out: the winner is confirmed on those that it "
+            "was chosen on"
+        )
+    unseen = spec.baseline.launches == 1 and confirms(spec) and bool(bench.held_out)
+    measured = bench.measure(Asked("baseline", None, held_out=unseen), None)
     progress.recorded(measured.record, standing_of(bench, wanted, measured.record))
     if measured.failure is not None:
         raise measured.failure

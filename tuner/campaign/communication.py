@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tuner.campaign.candidates import Budget, Progress
+from tuner.campaign.going import Budget, Progress
 from tuner.comm.narrowing import Narrowing
 from tuner.comm.stage import Screening, expected, has_choice, read_screening, screen
 from tuner.engine.sglang.all_reduce import logged_backend

@@ -16,6 +16,7 @@ _ROLES = {
     "baseline": "The baseline: no speculation. Every speed-up is a ratio to it.",
     "candidate": "A candidate.",
     "confirm": "The winner once more, on a server of its own.",
+    "plain": "The winner's settings without speculation.",
 }
 _COLUMNS = {
     "output_tok_s": "output tok/s",

@@ -39,7 +39,7 @@ class Races:
         if measure.repeats < 2 or not (measure.racing or measure.target_width):
             return None
         ledger, levels = self.run.ledger(), self.sweep.workload.concurrency
-        measured = [each for each in ledger.records if each.role != "baseline"]
+        measured = [r for r in ledger.records if r.role not in ("baseline", "plain")]
         recent = [each for each in measured if each.outcome == "ok"][-RECENT:]
         spreads = {
             level: WindowSpread.sum(each.get(level, WindowSpread()) for each in self._of(recent))

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
-from tuner.campaign.candidates import Progress, Standing
+from tuner.campaign.going import Progress, Standing
 from tuner.campaign.notes import study_note, trial_note
 from tuner.campaign.studied import objective_levels
 from tuner.choice import fastest_candidate, objective_of
@@ -29,7 +29,7 @@ def layout_of(run: Run, sweep: Sweep, points: Sequence[Point]) -> Layout:
     """
     levels = objective_levels(sweep)
     names = tuple(f"speed-up at concurrency {level}" for level in levels)
-    measured = [record.at for record in run.records()]
+    measured = [record.at for record in run.records() if record.role != "plain"]
     axes: dict[str, dict[tuple[type, Any], None]] = {}
     shown = [_params(sweep, point) for point in {None: 0, **dict.fromkeys([*points, *measured])}]
     for params in shown:
@@ -49,7 +49,7 @@ def layout_of(run: Run, sweep: Sweep, points: Sequence[Point]) -> Layout:
 
 def _params(sweep: Sweep, point: Point | None) -> dict[str, Any]:
     """The settings of a point, or of the baseline, by the names of the sweep file."""
-    config, space = server_config(sweep, point), sweep.space
+    config, space = server_config(sweep, None), sweep.space
     named: dict[str, Any] = {}
     for name in ("num_steps", "eagle_topk", "num_draft_tokens", "draft_tp"):
         value = 0 if point is None else getattr(point, name)
@@ -62,6 +62,11 @@ def _params(sweep: Sweep, point: Point | None) -> dict[str, Any]:
     named |= {f"env.{name}": dict(env).get(name, UNSET) for name in space.env}
     named |= {f"flags.{name}": _plain(dict(flags).get(name, False)) for name in space.flags}
     return named
+
+
+def _on_axes(params: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+    """A value on every axis: settings without speculation have no draft, as the baseline has 0."""
+    return {axis: params.get(axis, 0) for axis in layout.axes}
 
 
 def _plain(value: Any) -> Any:
@@ -81,7 +86,7 @@ def shown_trial(run: Run, sweep: Sweep, layout: Layout, record: TrialRecord) -> 
         state = "infeasible" if record.outcome == "infeasible" else "failed"
     files = [run.relative(run.log_file(record.launch_id)), record.samples]
     return Shown(
-        params={k: v for k, v in _params(sweep, record.at).items() if k in layout.axes},
+        params=_on_axes(_params(sweep, record.at), layout),
         state=state,
         values=values,
         attributes=dict(_attributes(record)),
@@ -163,7 +168,7 @@ class Showing:
         params = _params(self._sweep, phase.point)
         self._stored.begin(
             Shown(
-                params={k: v for k, v in params.items() if k in self._layout.axes},
+                params=_on_axes(params, self._layout),
                 state="running",
                 attributes={"configuration": what, "role": phase.role},
                 note="It runs. Its figures come when it has ended.",

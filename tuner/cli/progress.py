@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.status import Status
 
-from tuner.campaign.candidates import Standing
+from tuner.campaign.going import Standing
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.sweep.door import LoadedSweep
@@ -49,7 +49,8 @@ class Watch:
         if doing == "measuring" and phase.window is not None:
             doing = f"measuring {phase.window}/{phase.windows}"
         level = "" if phase.concurrency is None else f" at concurrency {phase.concurrency}"
-        trial = f"trial {phase.trial}, {self._name(phase.point)}"
+        plain = "no speculation, " if phase.role == "plain" else ""
+        trial = f"trial {phase.trial}, {plain}{self._name(phase.point)}"
         if phase.doing == "launching" and phase.sharing > 1:
             trial += f" and {phase.sharing - 1} more in one launch"
         if phase.again is not None and phase.doing == "launching":
@@ -68,6 +69,7 @@ class Watch:
         self.measured += 1
         count = f" [{standing.done}/{standing.wanted}]" if record.role == "candidate" else ""
         name = self._name(record.at)
+        name = record.label if record.role == "plain" else name
         name += " with a launch of its own" if record.role == "confirm" else ""
         self.console.print(f"trial {record.trial}{count}, {name}: {outcome(record)}")
 

@@ -10,10 +10,9 @@ from rich.table import Table
 from tuner.choice import objective_of
 from tuner.ledger.output_words import outputs_words, task_words
 from tuner.ledger.record import TrialRecord
-from tuner.ledger.run import Run
 from tuner.memory.planned import words
 from tuner.plan import Plan, shell_line
-from tuner.result import Result, far_words, speedups_of
+from tuner.result import Result, far_words, held_out_of, speedups_of
 from tuner.sweep.model import Sweep
 
 COLUMNS = ("tok/s", "speed-up", "AL", "first", "TTFT", "TPOT")
@@ -79,7 +78,7 @@ def show_result(result: Result, sweep: Sweep, report: Path) -> None:
 
 def _ranked(result: Result, sweep: Sweep) -> list[TrialRecord]:
     spec = sweep.search.objective
-    candidates = [each for each in Run.open(result.run).ledger().candidates if each.metrics]
+    candidates = [each for each in result.settled.ledger.candidates if each.metrics]
     if sweep.engine.kind == "endpoint":
         return candidates
     measured = [
@@ -91,7 +90,8 @@ def _ranked(result: Result, sweep: Sweep) -> list[TrialRecord]:
     far = {record.trial for record in result.far}
     measured.sort(key=lambda pair: (pair[1].trial != first, pair[1].trial in far, -pair[0]))
     ranked = [record for _, record in measured]
-    return [*([result.baseline] if result.baseline else []), *ranked[:TOP]]
+    plain = [each for each in (result.baseline, result.plain) if each is not None]
+    return [*plain, *ranked[:TOP]]
 
 
 def _table(title: str, records: list[TrialRecord], level: str) -> Table:
@@ -115,9 +115,7 @@ def _lines(title: str, records: list[TrialRecord], level: str) -> Iterator[str]:
 
 
 def _name(record: TrialRecord) -> str:
-    if record.at is not None:
-        return record.at.label()
-    return "no speculation (baseline)" if record.role == "baseline" else "the server as it is"
+    return f"{record.label} (baseline)" if record.role == "baseline" else record.label
 
 
 def _cells(record: TrialRecord, level: str) -> list[str]:
@@ -144,10 +142,16 @@ def _answer(result: Result) -> str:
     for level, ratio in result.speedup.items():
         spread = "" if ratio.low is None else f" ({ratio.low:.3f} to {ratio.high:.3f})"
         shown.append(f"{ratio.value:.3f}x{spread} at concurrency {level}")
-    lines = [f"best: {result.best.at.label()}", f"speed-up over the baseline: {'; '.join(shown)}"]
+    lines = [f"best: {result.best.label}", f"speed-up over the baseline: {'; '.join(shown)}"]
     if result.confirmed is not None:
         again = [f"{ratio.value:.3f}x" for ratio in speedups_of(result.confirmed).values()]
         lines.append(f"with a launch of its own: {'; '.join(again)}")
+        if unseen := held_out_of(result.confirmed):
+            again = [f"{ratio.value:.3f}x" for ratio in unseen.values()]
+            lines.append(f"on prompts that it was not chosen on: {'; '.join(again)}")
+    if result.plain is not None and result.best is not result.plain:
+        alone = [f"{ratio.value:.3f}x" for ratio in speedups_of(result.plain).values()]
+        lines.append(f"its settings alone, without speculation: {'; '.join(alone)}")
     lines += [f"outputs: {line}" for line in outputs_words(result.outputs)]
     if result.baseline is not None and result.confirmed is not None:
         scores = task_words(result.baseline.task, result.confirmed.task)
@@ -164,6 +168,6 @@ def _elsewhere(result: Result) -> Iterator[str]:
     for level, found in result.by_level.items():
         if answer is not None and found.record.trial != answer.trial:
             point = found.record.at
-            name = "no speculation" if point is None else point.label()
+            name = found.record.label
             ratio = "" if point is None else f" ({found.speedup.value:.3f}x)"
             yield f"fastest at concurrency {level}: {name}{ratio}"

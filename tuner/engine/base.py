@@ -6,7 +6,7 @@ these two protocols and run that suite over it.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -68,6 +68,11 @@ def server_config(
         ),
         warm_steps=warm_steps,
     )
+
+
+def plain_config(sweep: Sweep, settings: Point) -> ServerConfig:
+    """The server without speculation under a point's variables and flags (`Point.settings`)."""
+    return replace(server_config(sweep, settings), point=None)
 
 
 @dataclass(frozen=True)

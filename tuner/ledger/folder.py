@@ -110,6 +110,10 @@ class RunFolder:
         """The raw samples of one trial, or `of` something besides its windows."""
         return self.samples / f"{trial:04d}{of and '.'}{of}.jsonl.gz"
 
+    def held_out_file(self, trial: int) -> Path:
+        """The raw samples of one trial on prompts that no candidate was chosen on."""
+        return self.samples / f"{trial:04d}.held_out.jsonl.gz"
+
     def relative(self, path: Path) -> str:
         """A path in the folder, as records keep it."""
         return path.relative_to(self.path).as_posix()

@@ -21,9 +21,13 @@ class Ledger:
 
     @property
     def baseline(self) -> TrialRecord | None:
-        """The last baseline that was measured."""
-        found = [each for each in self.records if each.role == "baseline" and each.outcome == "ok"]
-        return found[-1] if found else None
+        """The first baseline that was measured: the one that a run's searches go by."""
+        return next(iter(self.baselines), None)
+
+    @property
+    def baselines(self) -> tuple[TrialRecord, ...]:
+        """Every launch of the baseline that was measured, in time."""
+        return tuple(r for r in self.records if r.role == "baseline" and r.outcome == "ok")
 
     @property
     def candidates(self) -> tuple[TrialRecord, ...]:
@@ -40,11 +44,17 @@ class Ledger:
         found = [each for each in self._confirmations if each.point == of.point]
         return found[-1] if found else None
 
+    def plain(self, of: TrialRecord) -> TrialRecord | None:
+        """The last launch without speculation under a candidate's own settings."""
+        its = None if of.at is None else of.at.settings
+        found = [each for each in self.records if each.role == "plain" and each.at == its]
+        return found[-1] if found else None
+
     @property
     def recommended(self) -> TrialRecord | None:
         """The candidate that the search took for the fastest by all measurements, at its end, and
         launched once more; None where its choice is the highest figure, or is out of date."""
-        last = self.records[-1] if self.records else None
+        last = next((each for each in reversed(self.records) if each.role != "plain"), None)
         if last is None or last.role != "confirm" or last.decision is None or last.outcome != "ok":
             return None
         found = [r for r in self.candidates if r.point == last.point and r.outcome == "ok"]

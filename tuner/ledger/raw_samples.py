@@ -16,6 +16,12 @@ def samples_of(run: Run, record: TrialRecord) -> Mapping[int, list[Window]]:
     return read_samples(path) if path is not None and path.exists() else {}
 
 
+def held_out_of(run: Run, record: TrialRecord) -> Mapping[int, list[Window]]:
+    """As `samples_of`, of the prompts that no candidate was chosen on."""
+    path = None if record.held_out is None else run.path / record.held_out.samples
+    return read_samples(path) if path is not None and path.exists() else {}
+
+
 class RawSamples:
     """What `samples_of` gives, by trial; kept. Raises UserError where a file is broken."""
 

@@ -20,7 +20,8 @@ SIMULATED = "simulated"
 SLOWER: Final = "slower"
 """The check of a trial with windows left out at a level because it was clearly slower there."""
 
-Role = Literal["baseline", "candidate", "confirm"]
+Role = Literal["baseline", "candidate", "confirm", "plain"]
+"""`plain`: no speculation under a winner's own variables and flags."""
 Outcome = Literal["ok", "infeasible", "failed", "pruned"]
 
 
@@ -114,6 +115,22 @@ class TaskLine(Strict):
         return f"{self.marks.count('1')} of {len(self.marks)}"
 
 
+class HeldOut(Strict):
+    """The same server on prompts that no candidate was chosen on."""
+
+    prompts: int = Field(ge=1)
+    """How many different ones."""
+    metrics: dict[str, dict[str, Any]]
+    """As a trial's, by concurrency."""
+    samples: str
+    """Path of the raw samples, relative to the run folder."""
+
+    @field_validator("metrics")
+    @classmethod
+    def _are_numbers(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        return _numbers(value)
+
+
 class TrialRecord(Strict):
     """A trial as the ledger keeps it. `metrics` is keyed by concurrency, as text."""
 
@@ -155,6 +172,8 @@ class TrialRecord(Strict):
     """Why the search launched this point; None without stages."""
     outputs: dict[str, OutputsLine] = Field(default_factory=dict)
     """By concurrency, as text; {} of a baseline, an endpoint, and in older ledgers."""
+    held_out: HeldOut | None = None
+    """Of a baseline and of what confirms a winner; None where it was not measured."""
 
     @field_validator("point")
     @classmethod
@@ -175,16 +194,7 @@ class TrialRecord(Strict):
     @field_validator("metrics")
     @classmethod
     def _are_numbers(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        for level, figures in value.items():
-            if not (level.isascii() and level.isdecimal()) or level.startswith("0"):
-                raise ValueError(f"'{level}' is no concurrency, write a positive whole number")
-            for name, figure in figures.items():
-                _require_figure(name, figure)
-            if figures.get("speedup") is not None and not {"speedup_low", "speedup_high"} <= {
-                *figures
-            }:
-                raise ValueError("speedup has no speedup_low and speedup_high")
-        return value
+        return _numbers(value)
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -214,6 +224,25 @@ class TrialRecord(Strict):
     def at(self) -> Point | None:
         """The point itself."""
         return None if self.point is None else Point.from_json(self.point)
+
+    @property
+    def label(self) -> str:
+        """What tables call it."""
+        if self.at is None:
+            return "no speculation" if self.role == "baseline" else "the server as it is"
+        return f"no speculation, {self.at.label()}" if self.role == "plain" else self.at.label()
+
+
+def _numbers(value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Metrics themselves. Raises ValueError where they are none."""
+    for level, figures in value.items():
+        if not (level.isascii() and level.isdecimal()) or level.startswith("0"):
+            raise ValueError(f"'{level}' is no concurrency, write a positive whole number")
+        for name, figure in figures.items():
+            _require_figure(name, figure)
+        if figures.get("speedup") is not None and not {"speedup_low", "speedup_high"} <= {*figures}:
+            raise ValueError("speedup has no speedup_low and speedup_high")
+    return value
 
 
 def _shaped(shape: type[BaseModel], value: dict[str, Any] | None) -> dict[str, Any] | None:

@@ -21,8 +21,11 @@ def refuse_unusable(run: RunFolder, ledger: Ledger, sweep: Sweep, document: Docu
 
 def _refuse_foreign_points(run: RunFolder, ledger: Ledger, space: Space) -> None:
     known = {point.key for point in space.points}
+    settings = {its.key for point in space.points if (its := point.settings) is not None}
     for number, record in enumerate(ledger.records, start=1):
         if record.role == "baseline":
+            continue
+        if record.role == "plain" and record.at is not None and record.at.key in settings:
             continue
         if record.at is None or record.at.key not in known:
             what = "no point" if record.at is None else f"the point {record.at.label()}"

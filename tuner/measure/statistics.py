@@ -8,6 +8,7 @@ and few windows understate their spread, so the draws are then widened or narrow
 of the two-way layout and to Student's t at its degrees of freedom (Satterthwaite).
 """
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +24,9 @@ Metric = Literal["output_tok_s", "decode_tok_s"]
 Floats = NDArray[np.float64]
 
 DRAWS = 2000
-_NORMAL_975 = 1.959964
+LAUNCH_FREEDOM = 3.0
+"""Degrees of freedom that an interval has at least once launches differ: two launches alone have
+1, whose t of 12.7 would leave nothing to say. docs/statistics.md has what that costs."""
 _MAX_COLUMNS = 1024
 """Prompts beyond this many share columns, so that memory stays small."""
 
@@ -115,10 +118,47 @@ def speedup(
     requests whose prompts both sides have. A side with one window is taken to drift as the other
     one does; where both have one, the interval is too narrow by the machine's drift.
     """
-    below, above = pooled(baseline, metric), pooled(candidate, metric)
-    if below is None or above is None:
+    return power_ratio([(baseline, -1.0), (candidate, 1.0)], metric, seed=seed)
+
+
+@dataclass(frozen=True)
+class Spread:
+    """Variance of a logarithm and its degrees of freedom."""
+
+    variance: float
+    freedom: float
+
+
+def power_ratio(
+    sides: Sequence[tuple[Sequence[Window], float]],
+    metric: Metric,
+    launches: Spread | None = None,
+    seed: int = 0,
+) -> Interval | None:
+    """The product of each side's figure to the power of its weight, as `speedup` has it for -1, 1.
+
+    `launches` is what the spread between launches adds; docs/statistics.md has the formula. None
+    where a side has no figure.
+    """
+    logs = 0.0
+    for windows, weight in sides:
+        if (figure := pooled(windows, metric)) is None:
+            return None
+        logs += weight * math.log(figure)
+    tables = _tables([windows for windows, _ in sides], metric)
+    weights = [weight for _, weight in sides]
+    return _bootstrap(math.exp(logs), tables, weights, seed, launches)
+
+
+def log_variance(one: Sequence[Window], other: Sequence[Window], metric: Metric) -> float | None:
+    """Of the logarithm of `other` over `one`, from the spread within both launches alone.
+
+    None where they have no prompts in common, or nothing shows the spread.
+    """
+    tables = _tables([one, other], metric)
+    if not _shows_spread(tables):
         return None
-    return _bootstrap(above / below, _tables([baseline, candidate], metric), [-1.0, 1.0], seed)
+    return _variance(tables, [-1.0, 1.0])[0]
 
 
 def ratio_interval(above: Sequence[float], below: Sequence[float], seed: int = 0) -> Interval:
@@ -185,13 +225,17 @@ def cost(sample: RequestSample, metric: Metric) -> tuple[float, float]:
 
 
 def _bootstrap(
-    value: float, tables: Sequence[_Table], signs: Sequence[float], seed: int
+    value: float,
+    tables: Sequence[_Table],
+    signs: Sequence[float],
+    seed: int,
+    launches: Spread | None = None,
 ) -> Interval:
     """The interval of the product of the tables' speeds, each to the power of its sign."""
-    columns = tables[0].tokens.shape[1]
-    if columns == 0 or (columns == 1 and all(len(table.tokens) < 2 for table in tables)):
+    if not _shows_spread(tables):
         return Interval(value, None, None)
-    variance, freedom = _variance(tables, signs)
+    columns = tables[0].tokens.shape[1]
+    variance, freedom = _variance(tables, signs, launches)
     draw = np.random.default_rng(seed)
     column_weights = draw.standard_exponential((DRAWS, columns)) / columns
     logs = np.zeros(DRAWS)
@@ -199,40 +243,57 @@ def _bootstrap(
         logs += sign * table.log_speeds(
             draw.standard_exponential((DRAWS, len(table.tokens))), column_weights
         )
-    deviations, spread = logs - logs.mean(), logs.std()
-    if spread == 0 or variance == 0:
+    deviations = logs - logs.mean()
+    low, high = np.quantile(deviations, [0.025, 0.975])
+    if variance == 0:
         return Interval(value, value, value)
-    widening = stdtrit(freedom, 0.975) / _NORMAL_975 * np.sqrt(variance) / spread
-    low, high = np.quantile(deviations * widening, [0.025, 0.975])
-    return Interval(value, float(value * np.exp(low)), float(value * np.exp(high)))
+    if high == low:  # windows that are all alike: nothing but the launches differs
+        low, high = -1.0, 1.0
+    # Draws of few rows are flat: their quantiles lie within 1.96 deviations, so they are not used
+    # as such; the draws give the interval its shape and not its width.
+    widening = stdtrit(freedom, 0.975) * np.sqrt(variance) * 2 / (high - low)
+    ends = np.exp(np.array([low, high]) * widening) * value
+    return Interval(value, float(ends[0]), float(ends[1]))
 
 
-def _variance(tables: Sequence[_Table], signs: Sequence[float]) -> tuple[float, float]:
+def _shows_spread(tables: Sequence[_Table]) -> bool:
+    columns = tables[0].tokens.shape[1]
+    return columns > 1 or (columns == 1 and any(len(table.tokens) > 1 for table in tables))
+
+
+def _variance(
+    tables: Sequence[_Table], signs: Sequence[float], launches: Spread | None = None
+) -> tuple[float, float]:
     """Variance of the logarithm and its degrees of freedom.
 
     Windows are independent between sides; prompts are shared, so their influences are added
     before they are squared. Both contain the cells' noise once, which is taken off once. A side
-    with one window has the other side's variance of a window.
+    with one window has the other sides' variance of a window.
     """
     columns = tables[0].tokens.shape[1]
-    parts: list[tuple[float, int]] = []
+    parts: list[tuple[float, float]] = []
     noise = 0.0
     by_column = np.zeros(columns)
+    several = sum(len(table.tokens) > 1 for table in tables)
+    alone = sum(sign**2 for t, sign in zip(tables, signs, strict=True) if len(t.tokens) == 1)
     for table, sign in zip(tables, signs, strict=True):
         cells, rows = table.influence, len(table.tokens)
         by_row = cells.sum(axis=1)
         by_column += sign * cells.sum(axis=0)
         if rows > 1:
             own = float((by_row**2).sum()) * rows / (rows - 1)
-            alone = sum(len(each.tokens) == 1 for each in tables)
-            parts.append((own * (1 + alone * rows), rows - 1))
+            parts.append((own * (sign**2 + alone * rows / several), rows - 1))
         if rows > 1 and columns > 1:
             rest = cells - by_row[:, None] / columns - cells.sum(axis=0) / rows
-            noise += float((rest**2).sum()) * rows * columns / ((rows - 1) * (columns - 1))
+            cell = float((rest**2).sum()) * rows * columns / ((rows - 1) * (columns - 1))
+            noise += sign**2 * cell
     windows, prompts = sum((part for part, _ in parts), 0.0), 0.0
     if columns > 1:
         prompts = float((by_column**2).sum()) * columns / (columns - 1)
         parts.append((prompts, columns - 1))
-    total = max(windows + prompts - noise, windows, prompts)
+    total, least = max(windows + prompts - noise, windows, prompts), 1.0
+    if launches is not None and launches.variance > 0:
+        parts.append((launches.variance, launches.freedom))
+        total, least = total + launches.variance, LAUNCH_FREEDOM
     doubled = sum(part**2 / freedom for part, freedom in parts)
-    return total, max(1.0, total**2 / doubled) if doubled > 0 else 1.0
+    return total, max(least, total**2 / doubled) if doubled > 0 else least

@@ -6,7 +6,8 @@ from tuner.report.confirmed import chosen_words, confirmed_words, refuted_words
 from tuner.report.cycle_words import why_it_loses
 from tuner.report.findings import Findings, Measured
 from tuner.report.outputs import same_output
-from tuner.report.text import change, code, count, escaped, interval, markdown_table, ratio
+from tuner.report.repeated import drift_words
+from tuner.report.text import change, code, count, escaped, interval, markdown_table, number, ratio
 from tuner.result import RIVALS
 
 NOT_SHOWN = "the interval includes 1, so no difference has been shown"
@@ -31,10 +32,11 @@ def answer(findings: Findings) -> list[str]:
             "the baseline's outputs beats it."
         ]
     elif findings.winner is findings.baseline and refuted:
+        shared = " on a server that switches chain lengths" if best.record.warm_steps else ""
         lines = [
             "**No candidate stands.** Launch the server without speculation. "
-            f"{code(best.label)} was {_changes(findings, best)} on a server that switches chain "
-            "lengths, which its own launch does not bear out."
+            f"{code(best.label)} was {_changes(findings, best)}{shared}, which its own launch does "
+            "not bear out."
         ]
     elif findings.winner is findings.baseline:
         shown = any(_seen(bounds) != NOT_SHOWN for bounds in best.speedups.values())
@@ -43,6 +45,13 @@ def answer(findings: Findings) -> list[str]:
             f"**{first}.** Launch the server without speculation. The best "
             f"candidate, {code(best.label)}, is {_changes(findings, best)}."
         ]
+    elif findings.plain is not None and findings.winner is findings.plain:
+        plain = findings.plain
+        lines = [
+            f"**Run {code(plain.label)}.** It is {_changes(findings, plain)} than the baseline: "
+            f"the settings of the best candidate, {code(best.label)}, are as fast without "
+            f"speculation; with it they are {_changes(findings, best)}."
+        ]
     else:
         lines = [
             f"**Run {code(best.label)}.** It is {_changes(findings, best)} than no speculation."
@@ -50,6 +59,7 @@ def answer(findings: Findings) -> list[str]:
     told = (
         why_it_loses(findings),
         _certainty(findings, best),
+        drift_words(findings),
         confirmed_words(findings, best),
         chosen_words(findings, best),
         same_output(findings, best),
@@ -148,10 +158,28 @@ def _mixed_gain(findings: Findings, best: Measured) -> str | None:
     point = best.point
     if findings.winner is findings.baseline or point is None or not (point.env or point.flags):
         return None
+    if findings.plain is not None:
+        return _split(findings, findings.plain, best)
     names = [f"{name}={value}" for name, value in point.env] + [f"--{n}" for n, _ in point.flags]
     return (
         f"The baseline ran without {', '.join(map(code, names))}. What that gives a server without "
         "speculation was not measured; it is part of the speed-up."
+    )
+
+
+def _split(findings: Findings, plain: Measured, best: Measured) -> str:
+    """What of the speed-up is the settings' and what speculation's."""
+    parts = []
+    for level, whole in best.speedups.items():
+        where = f" at concurrency {level}" if len(best.speedups) > 1 else ""
+        alone, rest = plain.speedups.get(level), findings.ratio(plain, best, level)
+        parts.append(
+            f"of {number(whole.value, 3)} times{where}, {ratio(alone)} comes from the settings "
+            f"alone and {ratio(rest)} from speculation on top"
+        )
+    return (
+        f"Split by a launch of {code(plain.label)} (trial {plain.record.trial}): "
+        f"{'; '.join(parts)}."
     )
 
 

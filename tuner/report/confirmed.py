@@ -1,18 +1,23 @@
-"""What a winner's own launch says, where it was measured on a shared server."""
+"""What a winner's confirming launch says."""
 
-from tuner.choice import complexity, far_outputs, is_refuted
+from collections.abc import Iterator
+
+from tuner.choice import complexity, far_outputs, held_out_objective, is_refuted, objective_of
 from tuner.report.findings import Findings, Measured
 from tuner.report.outputs import far_candidates, far_example
-from tuner.report.text import code, escaped, number, ratio
+from tuner.report.text import code, count, escaped, number, ratio
+from tuner.result import held_out_of
 
 
 def confirmed_words(findings: Findings, best: Measured) -> str | None:
     """How `best` was measured, and again; None where it had a launch of its own from the first."""
-    if not best.record.warm_steps:
-        return None
-    lengths = ", ".join(map(str, best.record.warm_steps))
-    begin = f"It was measured on a server that switches between chains of {lengths} steps"
     again = findings.ledger.confirmation(best.record)
+    begin = "It was measured on a server of its own"
+    if best.record.warm_steps:
+        lengths = ", ".join(map(str, best.record.warm_steps))
+        begin = f"It was measured on a server that switches between chains of {lengths} steps"
+    elif again is None:
+        return None
     if again is None and findings.winner is findings.baseline:
         return f"{begin}; it has had no launch of its own."
     if again is None:
@@ -34,8 +39,32 @@ def confirmed_words(findings: Findings, best: Measured) -> str | None:
             doubts.append(f"There it is not faster than no speculation{where}.")
         if both is not None and both.includes_one is False:
             doubts.append(f"The two differ by more than noise{where}: trust the second.")
-    told = f"{begin}, and again with a launch of its own (trial {again.trial}): {'; '.join(parts)}."
-    return " ".join([told, *doubts])
+    if best.record.warm_steps:
+        told = f"{begin}, and again with a launch of its own"
+    else:
+        told = "It was launched once more, with all its windows"
+    told += f" (trial {again.trial}): {'; '.join(parts)}."
+    return " ".join([told, *doubts, *_unseen(findings, alone)])
+
+
+def _unseen(findings: Findings, alone: Measured) -> Iterator[str]:
+    """What the launch gives on prompts that nothing was chosen on."""
+    held = alone.record.held_out
+    found = held_out_of(alone.record)
+    if held is None or not found:
+        load = findings.sweep.workload
+        yield (
+            f"Both on the prompts that it was chosen on; more than "
+            f"{max(load.requests, *load.concurrency)} are needed to hold some out, or the baseline "
+            "was not measured on them."
+        )
+        return
+    several = len(findings.levels) > 1
+    parts = [f"{ratio(r)}{f' at concurrency {n}' if several else ''}" for n, r in found.items()]
+    yield (
+        f"On {count(held.prompts, 'other prompt')}, which no candidate was measured on, it is "
+        f"{'; '.join(parts)} times no speculation: expect that figure."
+    )
 
 
 def chosen_words(findings: Findings, best: Measured) -> str | None:
@@ -86,6 +115,9 @@ def refuted_words(findings: Findings, best: Measured) -> str | None:
         again = findings.ledger.confirmation(each.record)
         assert again is not None
         why = "was not faster than no speculation"
+        unseen = held_out_objective(again, spec)
+        if unseen is not None and unseen <= 1 < (objective_of(again, spec) or 0):
+            why += " on prompts that it was not chosen on"
         if again.outcome != "ok":
             why = f"failed: {code(again.failure or again.outcome)}"
         told.append(f"{code(each.label)}, whose own launch (trial {again.trial}) {why}")

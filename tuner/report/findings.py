@@ -44,9 +44,7 @@ class Measured:
     @property
     def label(self) -> str:
         """What tables and figures call it."""
-        if self.point is not None:
-            return self.point.label()
-        return NO_SPECULATION if self.record.role == "baseline" else "the server as it is"
+        return self.record.label
 
     def metrics(self, level: int) -> Mapping[str, Any]:
         """The figures at one concurrency; empty where there are none."""
@@ -68,11 +66,13 @@ class Findings:
 
     def __init__(self, run: Run) -> None:
         self.run = run
-        self.ledger = run.ledger()
-        self.records = self.ledger.records
         self.sweep = run.sweep()
         self._samples = RawSamples(run)
         self.result = summarise_run(run, self._samples)
+        self._spec = self.sweep.search.objective
+        self.settled = self.result.settled
+        self.ledger = self.settled.ledger
+        self.records = self.ledger.records
         base = self.ledger.baseline
         self.baseline = None if base is None else Measured(base, None)
 
@@ -112,15 +112,24 @@ class Findings:
         """The best candidate, whether or not it beats the baseline."""
         return self.ranked[0] if self.ranked else None
 
+    @cached_property
+    def plain(self) -> Measured | None:
+        """No speculation under the best candidate's settings; None where not measured."""
+        plain = self.result.plain
+        return None if plain is None else Measured(plain, objective_of(plain, self._spec))
+
     @property
     def winner(self) -> Measured | None:
-        """What to run: the best candidate where it beats the baseline, else the baseline.
+        """What to run: the best candidate where it beats the baseline, else the baseline; `plain`
+        where that beats both.
 
         None where no candidate has numbers to compare: a baseline alone beats nothing.
         """
         if self.result.fastest is None:
             return None
-        return self.baseline if self.result.best is None else self.best
+        if self.result.best is None:
+            return self.baseline
+        return self.plain if self.result.best.role == "plain" else self.best
 
     @property
     def failed(self) -> list[TrialRecord]:
@@ -176,7 +185,7 @@ class Findings:
 
     def ratio(self, one: Measured, other: Measured, level: int) -> Interval | None:
         """`other` over `one` at one concurrency; None where samples are missing."""
-        return self._samples.ratio(one.record, other.record, level, self.metric)
+        return self.settled.ratio(one.record, other.record, level, self.metric)
 
     def history(self) -> list[tuple[int, float | None]]:
         """(trial, objective) of each candidate in the order measured; None without a value."""

@@ -113,16 +113,30 @@ def adaptive(findings: Findings) -> Adaptive | str:
     for group in groups:
         point = group.measured[0].point
         assert point is not None
-        made = adaptive_refusal(Planned.of(sweep, point, release)) or _of(group, levels, release)
+        plain = _plain_gains(findings, group)
+        made = adaptive_refusal(Planned.of(sweep, point, release)) or _of(
+            group, levels, release, plain
+        )
         if isinstance(made, str):
             refusal = refusal or made
             continue
-        gains = {level: _gain(group, level, steps) for level, steps in made.steps.items()}
+        gains = {
+            level: _gain(group, level) if steps else plain.get(level, 1.0)
+            for level, steps in made.steps.items()
+        }
         found.append((objective(gains, sweep.search.objective), made))
     if not found:
         assert refusal is not None
         return refusal
     return max(found, key=lambda pair: pair[0])[1]
+
+
+def _plain_gains(findings: Findings, group: Chains) -> Mapping[int, float]:
+    """Speed-ups of no speculation under the group's settings, where those were measured."""
+    plain, its = findings.plain, group.family.settings
+    if plain is None or its is None or plain.point != its:
+        return {}
+    return {level: each.value for level, each in plain.speedups.items()}
 
 
 def _release(findings: Findings) -> Release | str:
@@ -144,14 +158,17 @@ def _groups(measured: Iterable[Measured]) -> list[Chains]:
     return [Chains(family, tuple(members)) for family, members in groups.items()]
 
 
-def _of(group: Chains, levels: list[int], release: Release) -> Adaptive | str:
+def _of(
+    group: Chains, levels: list[int], release: Release, plain: Mapping[int, float]
+) -> Adaptive | str:
+    """`plain`: speed-ups by concurrency of the group's settings without speculation."""
     steps: dict[int, int] = {}
     unsaid = []
     for level in levels:
         best = group.fastest(level)
         if best is None or best.point is None or best.point.num_steps is None:
             return f"no chain was measured at concurrency {level}"
-        loses = best.speedups[level].value <= 1
+        loses = best.speedups[level].value <= plain.get(level, 1.0)
         if loses and not takes_zero(release):
             unsaid.append(level)
         steps[level] = 0 if loses and takes_zero(release) else best.point.num_steps
@@ -163,10 +180,10 @@ def _of(group: Chains, levels: list[int], release: Release) -> Adaptive | str:
     return Adaptive(release, content, steps, launched, tuple(unsaid))
 
 
-def _gain(group: Chains, level: int, steps: int) -> float:
+def _gain(group: Chains, level: int) -> float:
     best = group.fastest(level)
     assert best is not None
-    return best.speedups[level].value if steps else 1.0
+    return best.speedups[level].value
 
 
 def write_adaptive(findings: Findings) -> list[str]:

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tuner.engine.base import server_config
+from tuner.engine.base import plain_config, server_config
 from tuner.engine.sglang.releases import Release, parse_version
 from tuner.engine.sglang.sizes import Sizes, read_sizes
 from tuner.errors import UserError
@@ -76,6 +76,8 @@ def launches_held(run: Run, pair: Pair | None = None) -> Iterator[Held]:
         if logged.target is None:
             continue
         config = server_config(sweep, record.at, tuple(record.warm_steps))
+        if record.role == "plain" and record.at is not None:
+            config = plain_config(sweep, record.at)
         placed = record.at and record.at.draft_tp
         told, again = server_memory(config, models, release, gpu), None
         if known is not None:
@@ -105,7 +107,7 @@ def _label(record: TrialRecord) -> str:
         rest = record.at.family.label() if record.at else ""
         lengths = f"chains of {', '.join(map(str, record.warm_steps))} steps"
         return f"{lengths}, {rest}" if rest else lengths
-    return record.at.label() if record.at else NO_SPECULATION
+    return record.label if record.at else NO_SPECULATION
 
 
 def memory_table(run: Run, pair: Pair | None = None) -> str | None:

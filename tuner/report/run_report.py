@@ -9,6 +9,7 @@ from tuner.errors import UserError
 from tuner.ledger.run import Run
 from tuner.report import sections
 from tuner.report.answer import answer, answer_table
+from tuner.report.cost import cost_words
 from tuner.report.cycle_words import cycle_section
 from tuner.report.drawing import Drawn
 from tuner.report.figures import draw_figures
@@ -16,7 +17,9 @@ from tuner.report.findings import Findings
 from tuner.report.inline_svg import inline_svg
 from tuner.report.levels import levels_table, write_adaptive
 from tuner.report.memory import memory_table
+from tuner.report.outliers import outliers
 from tuner.report.page import page
+from tuner.report.repeated import baselines_words, interval_words
 from tuner.report.searched import search_table
 from tuner.report.text import block, code, escaped
 from tuner.report.top_table import top_tables
@@ -55,6 +58,8 @@ def _written(findings: Findings) -> Path:
         launch=_launch(findings, script),
         metric=code(findings.metric),
         workload=sections.workload(findings),
+        baselines=baselines_words(findings),
+        interval_words=interval_words(findings),
         tables=top_tables(findings),
         figures=drawn,
         by_kind_words=sections.by_kind_words(findings),
@@ -62,10 +67,12 @@ def _written(findings: Findings) -> Path:
         cycles=cycle_section(findings),
         searched=search_table(findings),
         doubts=sections.doubts(findings),
+        outliers=outliers(findings),
         failures=sections.failures(findings),
         left_out=sections.left_out(findings),
         alike=sections.alike(findings),
         memory=memory_table(run),
+        cost=cost_words(findings),
         facts=sections.facts(findings),
         inherited=sections.inherited(findings),
         command=block(sections.command(findings), "bash"),

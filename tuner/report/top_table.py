@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from tuner.report.answer import throughput
 from tuner.report.findings import NO_SPECULATION, Findings, Measured
-from tuner.report.text import MISSING, code, count, markdown_table, number, ratio
+from tuner.report.text import MISSING, code, count, escaped, markdown_table, number, ratio
 
 TOP = 10
 ENERGY = "energy_j_per_token"
@@ -41,6 +41,8 @@ def _top_table(findings: Findings, level: int) -> str:
         cells = [f"{NO_SPECULATION}, reference (not measured)", *[MISSING] * (len(HEADER) - 1)]
         cells[1 if findings.metric == "output_tok_s" else 2] = number(reference)
         rows.append(cells)
+    if findings.plain is not None:
+        rows.append(_row(findings.plain, level, f"**{escaped(findings.plain.label)}**"))
     rows += [_row(each, level, code(each.label)) for each in findings.ranked[:TOP]]
     header = HEADER
     for name, by_trial in _further_columns(findings, level):

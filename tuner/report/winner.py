@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from tuner.engine.base import Command, server_config
+from tuner.engine.base import Command, plain_config, server_config
 from tuner.engine.make import make_engine
 from tuner.engine.script import launch_script
 from tuner.ledger.output_words import outputs_words
@@ -27,12 +27,21 @@ def write_winner(findings: Findings) -> None:
         comment = [_origin(findings, best)]
         if findings.winner is findings.baseline:
             comment.append("No speculation was faster than every candidate: best.sh launches that.")
+        plain = findings.plain if findings.winner is findings.plain else None
+        if plain is not None:
+            comment.append(
+                "Its settings are as fast without speculation: best.sh launches that, and the "
+                "baseline here has them too."
+            )
         sweep = _with_prompts_in_place(findings.sweep, run.settings.beside)
         for file in (sweep.workload.prompts, sweep.workload.task):
             if file is not None and not file.startswith("builtin:"):
                 where = "" if Path(file).is_absolute() else " beside this file"
                 comment.append(f"Needs {file}{where}, as it was when the run began.")
-        text = sweep_text(one_point_sweep(sweep, best.point), comment)
+        once = one_point_sweep(sweep, best.point)
+        if plain is not None and plain.point is not None:
+            once = _with_baseline_under(once, plain.point)
+        text = sweep_text(once, comment)
         run.best_yaml.write_text(text, encoding="utf-8")
     if findings.winner is not None and (command := launch_command(findings)) is not None:
         run.best_sh.write_text(
@@ -59,6 +68,8 @@ def launch_command(findings: Findings) -> Command | None:
     if (recorded := findings.winner.record.command) is not None:
         return Command.from_json(recorded)
     config = server_config(findings.sweep, findings.winner.point)
+    if findings.winner is findings.plain and findings.plain.point is not None:
+        config = plain_config(findings.sweep, findings.plain.point)
     # In the spelling of the release that was measured, which this machine may not have.
     return make_engine(findings.sweep, findings.release).command(config)
 
@@ -81,6 +92,14 @@ def one_point_sweep(sweep: Sweep, point: Point) -> Sweep:
     search = SearchSpec(sampler="grid", objective=sweep.search.objective)
     server = sweep.server.model_copy(update={"step_switch": False})  # one point has one length
     return sweep.model_copy(update={"space": space, "search": search, "server": server})
+
+
+def _with_baseline_under(sweep: Sweep, settings: Point) -> Sweep:
+    """The sweep with the baseline under these variables and flags, and its own beside them."""
+    env = {**sweep.baseline.env, **dict(settings.env)}
+    flags = {**sweep.baseline.flags, **dict(settings.flags)}
+    baseline = sweep.baseline.model_copy(update={"env": env, "flags": flags})
+    return sweep.model_copy(update={"baseline": baseline})
 
 
 def _single(value: Any) -> list[Any] | None:

@@ -97,6 +97,9 @@ class ServerSpec(SettingsSpec):
 class BaselineSpec(SettingsSpec):
     """The server without speculation that everything is held against."""
 
+    launches: Annotated[int, Field(ge=1, le=3)] = 2
+    """1: before the candidates; 2: after them too, which shows drift and how far launches differ;
+    3: also once in the middle, where candidates take 8 launches or more."""
     reference_tok_s: Annotated[float, Field(ge=0.001, le=1e9)] | None = None
     """A figure known from elsewhere, shown beside the measured one and never mixed with it."""
 
@@ -213,8 +216,10 @@ class SearchSpec(Strict):
 
     @model_validator(mode="after")
     def _has_stages_that_fit(self) -> Self:
-        if self.stages and self.sampler == "grid":
-            raise ValueError("stages: grid measures every point in order, remove stages")
+        if self.sampler == "grid" and set(self.stages or ()) - {"confirm"}:
+            raise ValueError(
+                "stages: grid measures every point in order, remove stages or write [confirm]"
+            )
         if self.stages and "model" in self.stages and "anchors" not in self.stages:
             raise ValueError("stages: model needs anchors to begin with, write [anchors, model]")
         return self

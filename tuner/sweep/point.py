@@ -56,6 +56,12 @@ class Point:
         return replace(self, num_steps=None, num_draft_tokens=None)
 
     @property
+    def settings(self) -> "Point | None":
+        """Its variables and flags, less those for speculation alone; None without any."""
+        flags = tuple(pair for pair in self.flags if not pair[0].startswith("speculative-"))
+        return Point(env=self.env, flags=flags) if self.env or flags else None
+
+    @property
     def key(self) -> str:
         """A text that is equal for equal points, also across runs and Python versions."""
         return json.dumps(self.to_json(), sort_keys=True)

@@ -159,8 +159,28 @@ def content_hash(prompts: Sequence[Prompt]) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+HELD_OUT = 8
+"""Prompts that a winner is at least confirmed on, where windows have as many."""
+
+
 def pick(prompts: Sequence[Prompt], count: int, seed: int) -> tuple[Prompt, ...]:
     """`count` prompts in an order drawn from `seed`, kinds taking turns, round and round."""
+    order = _order(prompts, seed)
+    return tuple(order[index % len(order)] for index in range(count))
+
+
+def held_out(prompts: Sequence[Prompt], count: int, seed: int) -> tuple[Prompt, ...]:
+    """`count` prompts, round and round, that `pick` does not choose for the same count.
+
+    () where those are fewer than HELD_OUT and than `count`.
+    """
+    left = _order(prompts, seed)[count:]
+    if len(left) < min(count, HELD_OUT):
+        return ()
+    return tuple(left[index % len(left)] for index in range(count))
+
+
+def _order(prompts: Sequence[Prompt], seed: int) -> list[Prompt]:
     draw = random.Random(seed)
     by_kind: dict[str, list[Prompt]] = {}
     for prompt in prompts:
@@ -168,5 +188,4 @@ def pick(prompts: Sequence[Prompt], count: int, seed: int) -> tuple[Prompt, ...]
     for group in by_kind.values():
         draw.shuffle(group)
     turns = zip_longest(*by_kind.values())
-    order = [prompt for turn in turns for prompt in turn if prompt is not None]
-    return tuple(order[index % len(order)] for index in range(count))
+    return [prompt for turn in turns for prompt in turn if prompt is not None]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
-from tuner.engine.base import Engine, Server, server_config
+from tuner.engine.base import Engine, Server, ServerConfig, plain_config, server_config
 from tuner.engine.gpu_watch import watched
 from tuner.errors import EngineFailure
 from tuner.ledger.record import Role
@@ -75,6 +75,8 @@ class Rig:
     """The requests of one window, by concurrency; the same for every window and point."""
     tokenise_doubt: str | None
     report: Callable[[Phase], None]
+    held_out: Mapping[int, tuple[Request, ...]] = field(default_factory=dict)
+    """As `requests`, of prompts that no candidate is chosen on; {} where there are too few."""
     task: tuple[Request, ...] = field(default=(), kw_only=True)
     """The questions of `workload.task`, for the baseline and for confirmations."""
 
@@ -84,13 +86,16 @@ class Rig:
         launch_id: int,
         along: tuple[Point, ...] = (),
         race: Race | None = None,
+        *,
+        held_out: bool = False,
     ) -> Attempt:
         """Launch once for the phase's point, and measure those `along` in turns with it.
 
         They and the point are of one block; the trials are numbered from the phase's on. Without
-        a `race` every window is measured. What went wrong is in the attempt, not raised.
+        a `race` every window is measured. `held_out` measures the phase's point on those prompts
+        too, afterwards. What went wrong is in the attempt, not raised.
         """
-        attempt, config = Attempt(launch_id), server_config(self.sweep, phase.point)
+        attempt, config = Attempt(launch_id), config_of(self.sweep, phase)
         if along:
             assert phase.point is not None
             block = block_of((phase.point, *along))
@@ -107,6 +112,8 @@ class Rig:
         phases += [replace(phase, trial=phase.trial + n, point=p) for n, p in enumerate(along, 1)]
         try:
             self._load(server, phases, attempt, race)
+            if held_out:
+                self._load_held_out(server, phase, attempt)
         except EngineFailure as failure:
             attempt.failure = failure
             for taken in attempt.taken.values():  # nobody asked whether they are behind as a whole
@@ -139,6 +146,18 @@ class Rig:
             self._levels(server, [p for p in phases if p.point in close], attempt, None)
         if self.task and phases[0].role in ("baseline", "confirm"):
             self._ask(server, phases[0], attempt)
+
+    def _load_held_out(self, server: Server, phase: Phase, attempt: Attempt) -> None:
+        """As many windows of the other prompts, on the warm server. Raises EngineFailure."""
+        repeats, taken = self.sweep.measure.repeats, attempt.taken[phase.point]
+        for level, requests in self.held_out.items():
+            for number in range(1, repeats + 1):
+                began = time.monotonic()
+                at = replace(phase, concurrency=level, window=number, windows=repeats)
+                self.report(replace(at, doing="measuring"))
+                server.flush_cache()
+                taken.held_out.setdefault(level, []).append(self._window(server, requests, level))
+                taken.seconds = (taken.seconds or 0.0) + time.monotonic() - began
 
     def _levels(
         self, server: Server, phases: Sequence[Phase], attempt: Attempt, race: Race | None
@@ -231,6 +250,13 @@ class Rig:
             _tell_death(server)
         judge(window, len(requests))
         return window
+
+
+def config_of(sweep: Sweep, phase: Phase) -> ServerConfig:
+    """The server of a phase's point with a launch of its own."""
+    if phase.role == "plain" and phase.point is not None:
+        return plain_config(sweep, phase.point)
+    return server_config(sweep, phase.point)
 
 
 def load_at(sweep: Sweep, level: int) -> Load:

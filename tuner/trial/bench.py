@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,8 +12,10 @@ from tuner.engine.endpoint import EndpointEngine
 from tuner.engine.process import child_environment
 from tuner.errors import EngineFailure
 from tuner.ledger.lines import Ledger
-from tuner.ledger.record import SIMULATED, DecisionLine, Role, TaskLine, TrialRecord
+from tuner.ledger.raw_samples import held_out_of
+from tuner.ledger.record import SIMULATED, DecisionLine, HeldOut, Role, TaskLine, TrialRecord
 from tuner.ledger.run import Run
+from tuner.ledger.settled import speedup_figures
 from tuner.measure.checks import Context, doubts
 from tuner.measure.failures import beside_others, first_cause, outcome_of
 from tuner.measure.metrics import summarise
@@ -25,8 +27,8 @@ from tuner.sweep.artificial import made_up
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.point import Point
 from tuner.sweep.random_words import random_words
-from tuner.sweep.workload import pick
-from tuner.trial.attempt import ATTEMPTS, Attempt, Phase, Rig
+from tuner.sweep.workload import held_out, pick
+from tuner.trial.attempt import ATTEMPTS, Attempt, Phase, Rig, config_of
 from tuner.trial.outputs import far_note, outputs_of, scored
 from tuner.trial.race import Race
 from tuner.trial.taken import Taken, Windows
@@ -45,6 +47,8 @@ class Asked:
     """Why the point is not measured in a shared launch, where one failed."""
     race: Race | None = None
     """Whom it is raced against; None: every window is measured."""
+    held_out: bool = False
+    """Whether it is also measured on prompts that no candidate is chosen on."""
 
 
 @dataclass(frozen=True)
@@ -98,9 +102,11 @@ class Bench(Rig):
         """Choose and tokenise the prompts. Raises EngineFailure where tokenising fails."""
         workload = loaded.sweep.workload
         counts = {level: max(workload.requests, level) for level in workload.concurrency}
-        prompts = pick(loaded.prompts, max(counts.values()), workload.seed)
-        tokenised = engine.tokenise(prompts)
-        requests = {level: tokenised.requests[:count] for level, count in counts.items()}
+        most = max(counts.values())
+        prompts = pick(loaded.prompts, most, workload.seed)
+        others = held_out(loaded.prompts, most, workload.seed)
+        tokenised = engine.tokenise((*prompts, *others))
+        first, second = tokenised.requests[:most], tokenised.requests[most:]
         asked: tuple[Request, ...] = ()
         if loaded.task and made_up(loaded.sweep, os.environ) is None:
             asked = engine.tokenise([each.prompt for each in loaded.task]).requests
@@ -108,9 +114,10 @@ class Bench(Rig):
             engine,
             loaded.sweep,
             run,
-            requests,
+            {level: first[:count] for level, count in counts.items()},
             tokenised.doubt,
             report,
+            held_out={level: second[:count] for level, count in counts.items() if second},
             task=asked,
             random_words=random_words([prompt.text for prompt in loaded.prompts]),
             answers={each.prompt.id: each.answer for each in loaded.task},
@@ -131,7 +138,7 @@ class Bench(Rig):
         while True:
             again = retried[-1] if retried else None
             phase = Phase(trial, role, point, "launching", again=again)
-            attempt = self.attempt(phase, launch_id, race=asked.race)
+            attempt = self.attempt(phase, launch_id, race=asked.race, held_out=asked.held_out)
             failure = attempt.failure
             if failure is None or not failure.label.is_worth_a_retry:
                 break
@@ -188,7 +195,7 @@ class Bench(Rig):
             engine_version=attempt.engine_version,
             launch_id=attempt.launch_id,
             launch_s=attempt.launch_s,
-            command=self._command(phase.point),
+            command=self._command(phase),
             started=entry.started,
             measured_s=None if seconds is None else round(seconds, 3),
             metrics=metrics,
@@ -198,6 +205,7 @@ class Bench(Rig):
             proposed=entry.proposed,
             switch_failure=entry.switch_failure,
             decision=_written(entry.decision),
+            held_out=self._held_out(entry),
             outputs=outputs,
             task=None if failure is not None else self._task(phase, entry.taken.task),
         )
@@ -212,6 +220,22 @@ class Bench(Rig):
         before = None if baseline is None else baseline.task
         return scored(self.sweep, self.answers, window, before, self.run.relative(file))
 
+    def _held_out(self, entry: Entry) -> HeldOut | None:
+        """What was measured on prompts that no candidate is chosen on, beside the last baseline's
+        on them; their samples are on the disk when this returns."""
+        windows, phase = entry.taken.held_out, entry.phase
+        if not windows or entry.failure is not None:
+            return None
+        path = self.run.held_out_file(phase.trial)
+        write_samples(path, windows)
+        found = [each for each in self.run.ledger().baselines if each.held_out is not None]
+        below = held_out_of(self.run, found[-1]) if found and phase.role != "baseline" else {}
+        metrics, _ = self._figures(replace(entry, baseline=below or None), windows)
+        names = {
+            sample.prompt_id for each in windows.values() for w in each for sample in w.samples
+        }
+        return HeldOut(prompts=len(names), metrics=metrics, samples=self.run.relative(path))
+
     def crowded(self, point: Point | None) -> tuple[str, ...]:
         """What others hold of the GPUs that a launch of the point will see."""
         if self.engine.name != "sglang":
@@ -219,29 +243,28 @@ class Bench(Rig):
         config = server_config(self.sweep, point)
         return tuple(gpu.crowded(child_environment(config.env, config.unset, mark="")))
 
-    def _command(self, point: Point | None) -> dict[str, Any] | None:
+    def _command(self, phase: Phase) -> dict[str, Any] | None:
         """The point's own launch, also where it was measured in a shared one."""
-        command = self.engine.command(server_config(self.sweep, point))
+        command = self.engine.command(config_of(self.sweep, phase))
         return command.to_json() if command.argv else None
 
-    def _figures(self, entry: Entry) -> tuple[dict[str, dict[str, Any]], list[dict[str, str]]]:
-        """Metrics by concurrency and doubts about them; none of a failed trial."""
+    def _figures(
+        self, entry: Entry, taken: Windows | None = None
+    ) -> tuple[dict[str, dict[str, Any]], list[dict[str, str]]]:
+        """Metrics by concurrency and doubts about them; none of a failed trial. `taken`: of other
+        windows than the trial's usual ones."""
+        measured = entry.taken.windows if taken is None else taken
         metrics: dict[str, dict[str, Any]] = {}
         checks: list[dict[str, str]] = []
         point, baseline = entry.phase.point, entry.baseline
         steps, topk = (point.num_steps, point.eagle_topk) if point else (None, None)
-        for level, windows in entry.taken.windows.items() if entry.failure is None else ():
+        for level, windows in measured.items() if entry.failure is None else ():
             figures = summarise(windows, steps, topk)
             below = () if baseline is None else baseline.get(level, ())
             context = Context(steps, topk, self.tokenise_doubt, self.random_words, below)
             if baseline is not None:
                 metric = self.sweep.search.objective.metric
-                ratio = speedup(baseline[level], windows, metric)
-                figures |= {
-                    "speedup": ratio and ratio.value,
-                    "speedup_low": ratio and ratio.low,
-                    "speedup_high": ratio and ratio.high,
-                }
+                figures |= speedup_figures(speedup(baseline[level], windows, metric))
             metrics[str(level)] = figures
             for doubt in doubts(windows, figures, context):
                 if (note := doubt.to_json()) not in checks:

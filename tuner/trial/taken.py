@@ -24,6 +24,8 @@ class Taken:
     """What one launch has brought of one point so far."""
 
     windows: dict[int, list[Window]] = field(default_factory=dict)
+    held_out: dict[int, list[Window]] = field(default_factory=dict)
+    """Windows of prompts that no candidate is chosen on."""
     stopped: dict[int, Stop] = field(default_factory=dict)
     """Levels that need no further window."""
     seconds: float | None = None

@@ -1,0 +1,55 @@
+"""What a sweep cost against what it saves."""
+
+from pathlib import Path
+
+import pytest
+
+from tests.report.make_run import SWEEP, Trial, chain, make_run
+from tuner.ledger.spent import spent
+from tuner.report.cost import cost_words
+from tuner.report.findings import Findings
+
+
+def words(root: Path, trials: list[Trial], sweep: str = SWEEP) -> str | None:
+    return cost_words(Findings(make_run(root, trials, sweep=sweep)))
+
+
+def test_the_hours_and_when_they_are_paid_back(tmp_path: Path) -> None:
+    """Otherwise nobody can say whether the sweep was worth it. Two launches of 60 s and twice 30 s
+    of load are 180 s; at 1.25 times the baseline an hour saves a quarter of one."""
+    trials = [Trial(None, 100.0), Trial(chain(2), 125.0)]
+    run = make_run(tmp_path, trials)
+    found = spent(run.ledger(), run.sweep())
+    assert found is not None
+    assert (found.hours, found.gpus, found.unknown) == (pytest.approx(180 / 3600), 4, 0)
+    assert found.gpu_hours == pytest.approx(0.2)
+    assert found.paid_back_after(1.25) == pytest.approx(0.2)
+    told = words(tmp_path / "more", trials)
+    assert told is not None
+    assert told.startswith("The sweep took 3.0 min of servers on 4 GPUs, 0.2 GPU-hours. At 1.2")
+    assert "(its first measurement) it is paid back after 1" in told
+
+
+def test_other_prompts_are_what_is_expected(tmp_path: Path) -> None:
+    """Otherwise a lucky figure pays the sweep back too early."""
+    trials = [
+        Trial(None, 100.0, unseen_tok_s=100.0),
+        Trial(chain(2), 150.0),
+        Trial(chain(2), 145.0, unseen_tok_s=120.0, role="confirm"),
+    ]
+    told = words(tmp_path, trials)
+    assert told is not None and "(on other prompts)" in told and "At 1.1" in told
+
+
+def test_nothing_is_made_up(tmp_path: Path) -> None:
+    """Otherwise a failed launch costs 0 s, and no speculation pays for itself."""
+    lost = [Trial(None, 100.0), Trial(chain(1), 90.0)]
+    told = words(tmp_path / "lost", lost)
+    assert told is not None and "saves none" in told
+    failed = Trial(chain(2), failure="OOM", message="no", outcome="infeasible", launch_s=None)
+    told = words(tmp_path / "failed", [*lost, failed])
+    assert told is not None and "at least" in told and "1 launch that failed not counted" in told
+    assert words(tmp_path / "none", [Trial(None, 100.0, launch_s=None)]) is None
+    replicas = SWEEP.replace("space:", "server: {flags: {dp-size: 2}}\nspace:", 1)
+    told = words(tmp_path / "dp", lost, replicas)
+    assert told is not None and "on 8 GPUs" in told

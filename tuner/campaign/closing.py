@@ -1,0 +1,128 @@
+"""What is launched besides candidates: the baseline again, the winner once more, its settings."""
+
+from tuner.campaign.going import Search, standing_of
+from tuner.choice import complexity, fastest_candidate, is_refuted, is_tied
+from tuner.engine.base import plain_config, server_config
+from tuner.ledger.record import TrialRecord
+from tuner.sweep.model import Sweep
+from tuner.sweep.point import Point
+from tuner.trial.baselines import is_due_at_the_end, is_due_in_the_middle
+from tuner.trial.bench import Asked
+
+MAX_CONFIRMED = 3
+"""Winners that are launched once more, where each one's own launch refutes it."""
+
+
+def close(search: Search) -> None:
+    """After the last candidate."""
+    _baseline_at_the_end(search)
+    _confirm(search)
+    _without_speculation(search)
+
+
+def confirms(sweep: Sweep) -> bool:
+    """Whether a winner is launched once more, whichever it is."""
+    return "confirm" in sweep.search.active_stages or sweep.server.step_switch
+
+
+def baseline_in_the_middle(search: Search) -> None:
+    """The baseline once more, where half of the candidates' launches are done."""
+    bench = search.bench
+    launches = bench.sweep.baseline.launches
+    if is_due_in_the_middle(bench.run.ledger(), launches, search.launches):
+        _baseline_again(search, at_the_end=False)
+
+
+def _baseline_at_the_end(search: Search) -> None:
+    if not is_due_at_the_end(search.bench.run.ledger(), search.bench.sweep.baseline.launches):
+        return
+    if search.budget.is_spent():
+        search.progress.note("the time budget is spent, the baseline is not launched again")
+        return
+    _baseline_again(search, at_the_end=True)
+
+
+def _baseline_again(search: Search, *, at_the_end: bool) -> None:
+    """The baseline once more, alone on the machine as every launch is; a failure ends nothing."""
+    unseen = at_the_end and confirms(search.bench.sweep) and bool(search.bench.held_out)
+    record = search.bench.measure(Asked("baseline", None, held_out=unseen), None).record
+    search.progress.recorded(record, standing_of(search.bench, search.wanted, record))
+    if record.outcome != "ok":
+        search.progress.note(
+            f"the baseline could not be launched again ({record.failure}): whether the machine has "
+            "drifted is not known"
+        )
+
+
+def _confirm(search: Search) -> None:
+    """Measure the winner once more, on a server of its own; the next one where that refutes it."""
+    for _ in range(MAX_CONFIRMED):
+        if not _confirm_one(search):
+            return
+
+
+def _confirm_one(search: Search) -> bool:
+    """Whether a launch was made.
+
+    It is where the stage `confirm` is on (the best of many is so by luck too; then it is the point
+    that the search takes for the fastest, where that is another one), where the winner was measured
+    on a shared server, where a race had left windows of it out because of one that was refuted
+    since, and where it has a task to be scored by. It has windows on prompts that no candidate was
+    measured on, where the baseline has.
+    """
+    bench, ledger = search.bench, search.settling.settled().ledger
+    fastest, value = fastest_candidate(ledger, bench.sweep.search.objective)
+    if fastest is None or value is None or value <= 1:
+        return False
+    point, decision = fastest.at, None
+    if "confirm" in bench.sweep.search.active_stages and not ledger.recommended:
+        recommended = search.study.recommended()
+        if recommended is not None and _is_better(recommended[0], fastest, search):
+            point, decision = recommended
+    always = "confirm" in bench.sweep.search.active_stages or bool(bench.task)
+    if decision is None and not (always or fastest.warm_steps or fastest.fell_behind):
+        return False
+    if any(each.role == "confirm" and each.at == point for each in ledger.records):
+        return False
+    if search.budget.is_spent():
+        search.progress.note("the time budget is spent, the winner has no launch of its own")
+        return False
+    unseen = any(each.held_out is not None for each in ledger.baselines)
+    asked = Asked("confirm", point, decision, held_out=unseen)
+    record = bench.measure(asked, search.baseline).record
+    search.progress.recorded(record, standing_of(bench, search.wanted, record))
+    return True
+
+
+def _without_speculation(search: Search) -> None:
+    """Launch the winner's own settings without speculation once, where it has any: what they give
+    is no gain of speculation's."""
+    bench, ledger = search.bench, search.settling.settled().ledger
+    fastest, value = fastest_candidate(ledger, bench.sweep.search.objective)
+    settings = None if fastest is None or fastest.at is None else fastest.at.settings
+    if fastest is None or value is None or value <= 1 or settings is None:
+        return
+    its, baseline = plain_config(bench.sweep, settings), server_config(bench.sweep, None)
+    if its == baseline or ledger.plain(fastest) is not None:
+        return
+    if search.budget.is_spent():
+        search.progress.note(
+            "the time budget is spent, the winner's settings are not launched without speculation"
+        )
+        return
+    record = bench.measure(Asked("plain", settings), search.baseline).record
+    search.progress.recorded(record, standing_of(bench, search.wanted, record))
+
+
+def _is_better(point: Point, fastest: TrialRecord, search: Search) -> bool:
+    """Whether the search's choice would be the answer if its own launch bears it out.
+
+    Not where a race has cut it short, or where the answer so far is a simpler equal of it.
+    """
+    ledger, spec = search.settling.settled().ledger, search.bench.sweep.search.objective
+    record = next((each for each in reversed(ledger.candidates) if each.at == point), None)
+    if record is None or record.trial == fastest.trial or record.fell_behind:
+        return False
+    if is_refuted(ledger, record, spec):
+        return False
+    return not (is_tied(record, fastest, spec) and complexity(fastest.at) <= complexity(point))

@@ -1,0 +1,137 @@
+"""The ledger with speed-ups over all launches of the baseline.
+
+While a run goes on its candidates are held against the first baseline, and that is what its lines
+and its search have. Once the baseline has been launched again, this is what the run has found:
+derived from the same lines and samples, so it is the same after a resume. Lines whose samples are
+gone keep the speed-ups that they have.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from tuner.ledger.lines import Ledger
+from tuner.ledger.raw_samples import RawSamples, held_out_of, samples_of
+from tuner.ledger.record import TrialRecord
+from tuner.ledger.run import Run
+from tuner.measure.drift import Baselines, Launched
+from tuner.measure.samples import Window
+from tuner.measure.statistics import Interval, Metric, pooled
+
+
+@dataclass(frozen=True)
+class Settled:
+    """A run's lines as they are to be read."""
+
+    ledger: Ledger
+    baselines: Mapping[int, Baselines]
+    """By concurrency; {} where the baseline was launched once, or its samples are gone."""
+    samples: RawSamples
+
+    def ratio(
+        self, one: TrialRecord, other: TrialRecord, level: int, metric: Metric
+    ) -> Interval | None:
+        """`other` over `one` at one concurrency, drift and launches allowed for; None where samples
+        are missing."""
+        known = self.baselines.get(level)
+        if known is None or known.metric != metric:
+            return self.samples.ratio(one, other, level, metric)
+        first, second = self.samples.of(one).get(level), self.samples.of(other).get(level)
+        if not first or not second:
+            return None
+        return known.ratio(Launched(_time(one), first), Launched(_time(other), second))
+
+
+@dataclass
+class Settling:
+    """Settles a run's ledger, each line once for the baselines that it is held against."""
+
+    run: Run
+    metric: Metric
+    samples: RawSamples
+    _done: dict[tuple[int, ...], dict[str, dict[str, Any]]] = field(default_factory=dict)
+
+    def settled(self) -> Settled:
+        """The run's lines so far. Raises UserError where a file of samples is broken."""
+        ledger = self.run.ledger()
+        known = ledger.baselines
+        levels = _baselines(known, self.samples.of, self.metric) if len(known) > 1 else {}
+        levels = {level: found for level, found in levels.items() if len(found.launches) > 1}
+        if not levels:
+            return Settled(ledger, {}, self.samples)
+        trials = tuple(each.trial for each in known)
+        held = _baselines(known, lambda each: held_out_of(self.run, each), self.metric)
+        unseen = {n: replace(each, like=levels[n]) for n, each in held.items() if n in levels}
+        records = tuple(
+            self._held_out(self._of(each, levels, trials), unseen) for each in ledger.records
+        )
+        return Settled(Ledger(records, ledger.note), levels, self.samples)
+
+    def _of(
+        self, record: TrialRecord, levels: Mapping[int, Baselines], trials: tuple[int, ...]
+    ) -> TrialRecord:
+        if record.role == "baseline" or not record.metrics or record.samples is None:
+            return record
+        key = (record.trial, *trials)
+        if key not in self._done:
+            windows = samples_of(self.run, record)
+            self._done[key] = _held(record.metrics, windows, levels, _time(record))
+        return record.model_copy(update={"metrics": self._done[key]})
+
+    def _held_out(self, record: TrialRecord, levels: Mapping[int, Baselines]) -> TrialRecord:
+        """A handful of lines has them."""
+        if record.held_out is None or record.role == "baseline":
+            return record
+        windows = held_out_of(self.run, record)
+        metrics = _held(record.held_out.metrics, windows, levels, _time(record))
+        return record.model_copy(
+            update={"held_out": record.held_out.model_copy(update={"metrics": metrics})}
+        )
+
+
+def _held(
+    metrics: Mapping[str, dict[str, Any]],
+    windows: Mapping[int, list[Window]],
+    levels: Mapping[int, Baselines],
+    at: float,
+) -> dict[str, dict[str, Any]]:
+    """A line's metrics with its speed-ups over all baselines."""
+    found = dict(metrics)
+    for level, known in levels.items():
+        figures, measured = metrics.get(str(level)), windows.get(level)
+        if figures is None or not measured or figures.get("speedup") is None:
+            continue
+        if (ratio := known.speedup(Launched(at, measured))) is not None:
+            found[str(level)] = {**figures, **speedup_figures(ratio)}
+    return found
+
+
+def speedup_figures(ratio: Interval | None) -> dict[str, float | None]:
+    """As a line's metrics have it."""
+    value, low, high = (None,) * 3 if ratio is None else (ratio.value, ratio.low, ratio.high)
+    return {"speedup": value, "speedup_low": low, "speedup_high": high}
+
+
+def _baselines(
+    records: tuple[TrialRecord, ...],
+    samples: Callable[[TrialRecord], Mapping[int, list[Window]]],
+    metric: Metric,
+) -> dict[int, Baselines]:
+    """By concurrency, those launches that have figures."""
+    launches: dict[int, list[Launched]] = {}
+    for record in records:
+        for level, windows in samples(record).items():
+            if pooled(windows, metric) is not None:
+                launches.setdefault(level, []).append(Launched(_time(record), windows))
+    return {level: Baselines(tuple(found), metric) for level, found in launches.items()}
+
+
+def _time(record: TrialRecord) -> float:
+    return datetime.fromisoformat(record.started).timestamp()
+
+
+def settle(run: Run, samples: RawSamples | None = None) -> Settled:
+    """A run's lines as they are to be read. `samples`: where somebody reads them already."""
+    metric = run.sweep().search.objective.metric
+    return Settling(run, metric, samples or RawSamples(run)).settled()

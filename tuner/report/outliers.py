@@ -1,0 +1,54 @@
+"""Windows and requests that stand out, as a table; every figure of the report contains them."""
+
+from tuner.measure.outliers import Off, requests_off, robust_spread, standing_out, windows_off
+from tuner.report.findings import Findings, Measured
+from tuner.report.text import MISSING, code, count, escaped, markdown_table, number
+from tuner.report.top_table import TOP
+
+MAX_ROWS = 20
+
+
+def outliers(findings: Findings) -> str | None:
+    """Of the configurations that the tables show; None where no launch has three windows."""
+    words, rows = [], []
+    for level in findings.levels:
+        trials = [(each, findings.windows(each, level)) for each in _shown(findings)]
+        for name, off in (("windows", windows_off), ("requests", requests_off)):
+            found = [(each, off(windows, findings.metric)) for each, windows in trials]
+            spread = robust_spread([one.by for _, every in found for one in every])
+            if spread is None:
+                continue
+            words.append(f"{name} at concurrency {level} {spread:.2%}")
+            rows += [
+                (abs(one.by), _row(each, level, one))
+                for each, every in found
+                for one in standing_out(every, spread)
+            ]
+    if not words:
+        return None
+    told = (
+        f"Robust spread of {findings.metric} beside the same launch's other windows (1.4826 times "
+        f"the median absolute deviation): {', '.join(words)}."
+    )
+    if not rows:
+        return f"{told} Nothing stands out."
+    rows.sort(key=lambda each: -each[0])
+    header = ["configuration", "trial", "concurrency", "window", "prompt", "of the others' speed"]
+    table = markdown_table(header, [row for _, row in rows[:MAX_ROWS]], 6)
+    more = len(rows) - MAX_ROWS
+    rest = f"\n\n{count(more, 'request')} or windows more." if more > 0 else ""
+    return f"{told} These stand out; they are in every figure, none was dropped:\n\n{table}{rest}"
+
+
+def _shown(findings: Findings) -> list[Measured]:
+    found = [Measured(each, None) for each in findings.ledger.baselines]
+    found += findings.ranked[:TOP]
+    again = None if findings.best is None else findings.ledger.confirmation(findings.best.record)
+    found += [Measured(again, None)] if again is not None and again.outcome == "ok" else []
+    return [*found, *([findings.plain] if findings.plain else [])]
+
+
+def _row(each: Measured, level: int, off: Off) -> list[str]:
+    prompt = MISSING if off.prompt is None else escaped(off.prompt)
+    cells = [code(each.label), str(each.record.trial), str(level), str(off.window), prompt]
+    return [*cells, number(off.ratio, 3)]
