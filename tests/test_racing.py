@@ -60,7 +60,8 @@ def test_a_clearly_slower_candidate_is_stopped_and_keeps_what_it_has(tmp_path: P
     loaded = raced(tmp_path)
     run = begin_run(tmp_path / "runs", loaded, None)
     result = go(loaded, run)
-    baseline, fast, slow = run.records()
+    baseline, fast, slow, plain = run.records()
+    assert plain.role == "plain"  # the winner has a variable of its own
     assert [each.outcome for each in (baseline, fast, slow)] == ["ok"] * 3
     assert [each.metrics["1"]["requests"] for each in (baseline, fast)] == [32, 32]
     requests = slow.metrics["1"]["requests"]
@@ -83,7 +84,7 @@ def test_without_racing_every_window_is_measured(tmp_path: Path) -> None:
     loaded = raced(tmp_path, MEASURE="racing: false")
     run = begin_run(tmp_path / "runs", loaded, None)
     go(loaded, run)
-    assert [each.metrics["1"]["requests"] for each in run.records()] == [32] * 3
+    assert [each.metrics["1"]["requests"] for each in run.records()] == [32] * 4
 
 
 def test_a_tight_figure_needs_no_more_windows(tmp_path: Path) -> None:
@@ -91,8 +92,8 @@ def test_a_tight_figure_needs_no_more_windows(tmp_path: Path) -> None:
     loaded = raced(tmp_path, MEASURE="racing: false, target_width: 0.9")
     run = begin_run(tmp_path / "runs", loaded, None)
     go(loaded, run)
-    baseline, *candidates = run.records()
-    assert baseline.metrics["1"]["requests"] == 32
+    baseline, *candidates, plain = run.records()
+    assert [each.metrics["1"]["requests"] for each in (baseline, plain)] == [32, 32]
     for each in candidates:
         assert each.metrics["1"]["requests"] == 16  # one window does not show how windows differ
         assert "is known to ±" in notes(each, "tight")[0]
@@ -104,13 +105,18 @@ def test_a_chain_that_is_clearly_slower_leaves_its_shared_launch(tmp_path: Path)
     loaded = raced(tmp_path, SERVER="server: {step_switch: true}", STEPS="1, 2, 3")
     run, listener = begin_run(tmp_path / "runs", loaded, None), Listener()
     result = go(loaded, run, listener)
-    *_, confirmed = run.records()
+    *_, confirmed, plain = run.records()
+    assert plain.role == "plain"
     assert (confirmed.role, confirmed.metrics["1"]["requests"]) == ("confirm", 32)
     assert result.best is not None and result.best.metrics["1"]["requests"] == 32
     slow = [each for each in run.ledger().candidates if dict(each.at.env) == {}]
     assert {each.warm_steps == [1, 2, 3] for each in slow} == {True}
     assert all(each.fell_behind and each.metrics["1"]["requests"] < 32 for each in slow)
-    taken = [(phase.trial, phase.window) for phase in listener.phases if phase.doing == "measuring"]
+    taken = [
+        (phase.trial, phase.window)
+        for phase in listener.phases
+        if phase.doing == "measuring" and phase.role == "candidate"
+    ]
     assert len(taken) == len(set(taken))
 
 

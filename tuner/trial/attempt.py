@@ -75,7 +75,7 @@ class Rig:
     """The requests of one window, by concurrency; the same for every window and point."""
     tokenise_doubt: str | None
     report: Callable[[Phase], None]
-    held_out: Mapping[int, tuple[Request, ...]] = field(default_factory=dict)
+    held_out: Mapping[int, tuple[Request, ...]] = field(default_factory=dict, kw_only=True)
     """As `requests`, of prompts that no candidate is chosen on; {} where there are too few."""
     task: tuple[Request, ...] = field(default=(), kw_only=True)
     """The questions of `workload.task`, for the baseline and for confirmations."""
