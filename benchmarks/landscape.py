@@ -18,10 +18,12 @@ from typing import Any
 
 import yaml
 
+from tuner.choice import complexity, is_tied
 from tuner.engine.simulated.acceptance import expected_length
 from tuner.engine.simulated.performance import Machine, Performance, Speculation
 from tuner.engine.simulated.presets import load_preset
 from tuner.errors import UserError
+from tuner.ledger.record import TrialRecord, read_record
 from tuner.search.objective import objective
 from tuner.search.verdict import Figures, Verdict
 from tuner.sweep.model import ObjectiveSpec
@@ -86,6 +88,7 @@ class Row:
     """By concurrency, or the failure's label."""
     launch_hours: float
     """Of the launch that measured it, whatever else that measured."""
+    record: TrialRecord
 
 
 @dataclass(frozen=True)
@@ -165,6 +168,14 @@ class Landscape:
             return (point,)
         alike = (each for each in self.points if each.family == point.family)
         return (point, *(each for each in alike if each.eagle_topk == 1 and each != point))
+
+    def is_simpler_equal(self, point: Point, of: Point) -> bool:
+        """Whether a run answers with `point` though the search takes `of` for the fastest: the two
+        cannot be told apart by the table's intervals (`tuner.choice`). A model has none."""
+        row, other = self._table.get(point), self._table.get(of)
+        if row is None or other is None or complexity(point) > complexity(of):
+            return False
+        return is_tied(other.record, row.record, ObjectiveSpec())
 
     @property
     def has_model(self) -> bool:
@@ -366,17 +377,18 @@ def _space_of_points(points: list[Point]) -> Space:
 def _read_table(path: Path, levels: tuple[int, ...]) -> dict[Point | None, Row]:
     """A ledger as a table: what was measured is taken as true."""
     table: dict[Point | None, Row] = {}
-    for line in path.read_text(encoding="utf-8").splitlines():
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
         record = json.loads(line)
         point = Point.from_json(record["point"]) if record["point"] else None
-        if record["role"] in ("confirm", "plain"):
+        if record["role"] in ("confirm", "plain") or (point is None and None in table):
             continue
         launch = (record["launch_s"] or 0.0) / 3600
+        measured = read_record(record, f"{path}:{number}")
         if record["outcome"] != "ok":
-            table[point] = Row(str(record["failure"]), launch)
+            table[point] = Row(str(record["failure"]), launch, measured)
             continue
         found = {level: _level(record["metrics"][str(level)]) for level in levels}
-        table[point] = Row(found, launch)
+        table[point] = Row(found, launch, measured)
     return table
 
 

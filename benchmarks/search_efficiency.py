@@ -94,6 +94,9 @@ class Clock:
 
     def take(self, point: Point | None) -> None:
         """After a launch: what the method would recommend now; None: the highest figure."""
+        best = self._best
+        if point is not None and best is not None and self._landscape.is_simpler_equal(best, point):
+            point = None
         self._chosen = point
         self._note()
 
