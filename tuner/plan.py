@@ -167,7 +167,7 @@ def _estimate(loaded: LoadedSweep, blocks: Blocks, earlier: Sequence[TrialRecord
     speed, speed_basis = _stream_speed(sweep, earlier)
     measure = sweep.measure
     rounds = sum(
-        measure.repeats * max(workload.requests, level) / level + measure.warmup_requests
+        measure.windows * max(workload.requests, level) / level + measure.warmup_requests
         for level in workload.concurrency
     )
     return Estimate(

@@ -312,7 +312,7 @@ def test_defaults_are_the_documented_ones(load: Load) -> None:
     sweep = load().sweep
     assert (sweep.workload.requests, sweep.workload.output_tokens) == (16, 256)
     assert sweep.workload.ignore_eos is True
-    assert (sweep.measure.warmup_requests, sweep.measure.repeats) == (2, 3)
+    assert (sweep.measure.warmup_requests, sweep.measure.windows) == (2, 3)
     assert (sweep.search.sampler, sweep.search.trials, sweep.search.seed) == ("tpe", 40, 0)
     assert sweep.search.objective.over == "geomean"
     assert sweep.timeouts.launch == 1800.0

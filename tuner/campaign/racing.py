@@ -36,7 +36,7 @@ class Races:
         An anchor is measured whole: what is expected of all other points rests on it.
         """
         measure = self.sweep.measure
-        if measure.repeats < 2 or not (measure.racing or measure.target_width):
+        if measure.windows < 2 or not measure.racing:
             return None
         ledger, levels = self.run.ledger(), self.sweep.workload.concurrency
         measured = [r for r in ledger.records if r.role not in ("baseline", "plain")]

@@ -62,7 +62,7 @@ def workload(findings: Findings) -> str:
     return (
         f"Prompts {code(load.prompts)} (content {code(findings.run.settings.prompts)}), "
         f"{count(load.requests, 'request')} of {load.output_tokens} tokens at temperature "
-        f"{load.temperature:g}, {count(measure.repeats, 'window')} per concurrency{fewer} after "
+        f"{load.temperature:g}, {count(measure.windows, 'window')} per concurrency{fewer} after "
         f"{count(measure.warmup_requests, 'warm-up request')}"
         + (
             "; every request runs to its full length."

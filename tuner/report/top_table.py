@@ -77,7 +77,7 @@ def has_energy(findings: Findings, level: int) -> bool:
 def is_cut(findings: Findings, level: int) -> bool:
     """A shown configuration has fewer windows at a level than were asked for."""
     counts = [_windows(findings, each, level) for each in findings.ranked[:TOP]]
-    return any(n is not None and n < findings.sweep.measure.repeats for n in counts)
+    return any(n is not None and n < findings.sweep.measure.windows for n in counts)
 
 
 def _windows(findings: Findings, each: Measured, level: int) -> int | None:

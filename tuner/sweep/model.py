@@ -15,6 +15,8 @@ ALGORITHMS = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM")
 STEP_SWITCHERS = ("EAGLE", "EAGLE3", "NEXTN")
 """Algorithms whose chain length a running server can switch (SGLang's adaptive speculation)."""
 MAX_CONCURRENCY = 512
+USUAL_WINDOWS, MOST_WINDOWS = 3, 20
+"""Without `measure.repeats`; the second with `measure.target_width`."""
 
 
 class FaultSpec(Strict):
@@ -163,20 +165,28 @@ class MeasureSpec(Strict):
 
     warmup_requests: Annotated[int, Field(ge=0, le=100_000)] = 2
     """Requests sent before each level's windows and not counted."""
-    repeats: Annotated[int, Field(ge=1, le=1000)] = 3
-    """Windows per concurrency level; at most, where `racing` or `target_width` stops earlier."""
+    repeats: Annotated[int, Field(ge=1, le=1000)] | None = None
+    """Windows per concurrency level; at most, where `racing` or `target_width` stops earlier.
+    Default: 3, with `target_width` 20."""
     racing: bool = True
     """A candidate's windows at a level end early where it is clearly slower there than the best
     so far; never those of the baseline or of a confirmation."""
     target_width: Annotated[float, Field(gt=0, lt=1)] | None = None
-    """A candidate's windows at a level end early where the 95 % interval of the objective's metric
-    is this share of it or less to either side, such as 0.01; default: never for this."""
+    """Windows of a level go on until the 95 % interval of the objective's metric is this share of
+    it or less to either side, such as 0.01, or until `repeats`; default: `repeats` alone."""
     outputs: Literal["stop", "warn", "ignore"] = "stop"
     """Greedy outputs far from the baseline's: `stop` does not recommend such a candidate, `warn`
     only says so, `ignore` neither keeps nor compares outputs."""
     outputs_off: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Outputs are far where more than this share of the prompts part from the baseline's early or
     end in a loop."""
+
+    @property
+    def windows(self) -> int:
+        """Windows of each level at most."""
+        if self.repeats is not None:
+            return self.repeats
+        return USUAL_WINDOWS if self.target_width is None else MOST_WINDOWS
 
 
 class ObjectiveSpec(Strict):

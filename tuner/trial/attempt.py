@@ -21,8 +21,8 @@ from tuner.measure.samples import Request, Window
 from tuner.sweep.model import Sweep
 from tuner.sweep.point import Point
 from tuner.trial.block import block_of, steps_of
-from tuner.trial.race import Race
-from tuner.trial.taken import Taken
+from tuner.trial.race import Race, tight
+from tuner.trial.taken import Stop, Taken
 
 ATTEMPTS = 2
 """Launches of a trial whose failure is worth a retry."""
@@ -92,8 +92,8 @@ class Rig:
         """Launch once for the phase's point, and measure those `along` in turns with it.
 
         They and the point are of one block; the trials are numbered from the phase's on. Without
-        a `race` every window is measured. `held_out` measures the phase's point on those prompts
-        too, afterwards. What went wrong is in the attempt, not raised.
+        a `race` no window is left out for being slower. `held_out` measures the phase's point on
+        those prompts too, afterwards. What went wrong is in the attempt, not raised.
         """
         attempt, config = Attempt(launch_id), config_of(self.sweep, phase)
         if along:
@@ -128,7 +128,7 @@ class Rig:
 
     def is_complete(self, taken: Taken | None) -> bool:
         """Every window of every level is there, or was left out in a race."""
-        repeats = self.sweep.measure.repeats
+        repeats = self.sweep.measure.windows
         return taken is not None and all(
             taken.count(level) == repeats or level in taken.stopped for level in self.requests
         )
@@ -149,11 +149,12 @@ class Rig:
 
     def _load_held_out(self, server: Server, phase: Phase, attempt: Attempt) -> None:
         """As many windows of the other prompts, on the warm server. Raises EngineFailure."""
-        repeats, taken = self.sweep.measure.repeats, attempt.taken[phase.point]
+        taken = attempt.taken[phase.point]
         for level, requests in self.held_out.items():
-            for number in range(1, repeats + 1):
+            windows = taken.count(level)
+            for number in range(1, windows + 1):
                 began = time.monotonic()
-                at = replace(phase, concurrency=level, window=number, windows=repeats)
+                at = replace(phase, concurrency=level, window=number, windows=windows)
                 self.report(replace(at, doing="measuring"))
                 server.flush_cache()
                 taken.held_out.setdefault(level, []).append(self._window(server, requests, level))
@@ -163,7 +164,7 @@ class Rig:
         self, server: Server, phases: Sequence[Phase], attempt: Attempt, race: Race | None
     ) -> None:
         """The windows that are missing, level by level. Raises EngineFailure."""
-        repeats, taken = self.sweep.measure.repeats, attempt.taken
+        repeats, taken = self.sweep.measure.windows, attempt.taken
         for place, level in enumerate(self.requests):
             phases = [replace(p, concurrency=level, window=None, windows=None) for p in phases]
             for phase in phases:
@@ -174,10 +175,18 @@ class Rig:
                 turn = (place * repeats + number - 1) % max(1, len(due))
                 for phase in (*due[turn:], *due[:turn]):
                     self._measure(server, replace(phase, window=number, windows=repeats), attempt)
-                if race is not None and number < repeats:
+                if number < repeats:
                     lanes = {phase.point: taken[phase.point] for phase in due}
-                    for point, stop in race.judge(self.sweep, level, lanes).items():
+                    for point, stop in self._stops(level, lanes, race).items():
                         taken[point].stopped[level] = stop
+
+    def _stops(
+        self, level: int, lanes: Mapping[Point | None, Taken], race: Race | None
+    ) -> dict[Point | None, Stop]:
+        """Points that need no further window at the level."""
+        each = {point: tight(self.sweep, level, taken) for point, taken in lanes.items()}
+        stops = {point: stop for point, stop in each.items() if stop is not None}
+        return stops if race is None else {**stops, **race.judge(self.sweep, level, lanes)}
 
     def _warm_up(self, server: Server, phase: Phase, attempt: Attempt) -> None:
         """Requests at the phase's level that are not counted. Raises EngineFailure."""

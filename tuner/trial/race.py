@@ -34,21 +34,18 @@ class Race:
     spreads: Mapping[int, WindowSpread]
     """By concurrency, from the run's earlier launches."""
     whole: Point | None = None
-    """A point whose every window is measured all the same."""
+    """A point that runs no race."""
 
     def judge(
         self, sweep: Sweep, level: int, lanes: Mapping[Point | None, Taken]
     ) -> dict[Point | None, Stop]:
-        """Points of `lanes`, all with as many windows at this level, that need no more of them."""
-        stops: dict[Point | None, Stop] = {}
-        for point, taken in lanes.items():
-            if point == self.whole:
-                continue
-            stop = self._slower(sweep, level, point, lanes) if sweep.measure.racing else None
-            stop = stop or _tight(sweep, level, taken)
-            if stop is not None:
-                stops[point] = stop
-        return stops
+        """Points of `lanes`, all with as many windows at this level, that are clearly slower."""
+        found = {
+            point: self._slower(sweep, level, point, lanes)
+            for point in lanes
+            if point != self.whole
+        }
+        return {point: stop for point, stop in found.items() if stop is not None}
 
     def unsettled(self, sweep: Sweep, lanes: Mapping[Point | None, Taken]) -> list[Point | None]:
         """Points that were slower at a level and yet are not behind in the objective."""
@@ -84,7 +81,7 @@ class Race:
             if found is not None:
                 return Stop(
                     SLOWER,
-                    f"at concurrency {level} stopped after {count} of {sweep.measure.repeats} "
+                    f"at concurrency {level} stopped after {count} of {sweep.measure.windows} "
                     f"windows: {found.ratio:.2f} times the speed of {name} "
                     f"({found.pairs} prompts, p = {found.p:.1g})",
                 )
@@ -101,13 +98,14 @@ class Race:
         return objective(ratios, sweep.search.objective)
 
 
-def _tight(sweep: Sweep, level: int, taken: Taken) -> Stop | None:
+def tight(sweep: Sweep, level: int, taken: Taken) -> Stop | None:
+    """Why a level needs no further window though nobody is faster: `measure.target_width`."""
     target, metric = sweep.measure.target_width, sweep.search.objective.metric
     width = half_width(taken.windows[level], metric) if target is not None else None
     if target is None or width is None or width > target:
         return None
     return Stop(
         "tight",
-        f"at concurrency {level} stopped after {taken.count(level)} of {sweep.measure.repeats} "
+        f"at concurrency {level} stopped after {taken.count(level)} of {sweep.measure.windows} "
         f"windows: {metric} is known to ±{width:.2%}",
     )

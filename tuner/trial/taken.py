@@ -12,7 +12,7 @@ Windows = Mapping[int, Sequence[Window]]
 
 @dataclass(frozen=True)
 class Stop:
-    """Why a level of a point has fewer windows than `measure.repeats`."""
+    """Why a level of a point has fewer windows than `measure.windows`."""
 
     reason: Literal["slower", "tight"]
     """The name of the check; `ledger.record.SLOWER` is the first."""

@@ -201,7 +201,7 @@ def _circumstances(findings: Findings) -> dict[str, str]:
         "baseline variables": _pairs(sweep.baseline.env),
         "requests": str(load.requests),
         "order of prompts (seed)": str(load.seed),
-        "windows": str(sweep.measure.repeats),
+        "windows": str(sweep.measure.windows),
         "objective": f"{sweep.search.objective.metric}, {sweep.search.objective.over}",
         "specbench": findings.run.settings.specbench,
     }
