@@ -18,7 +18,7 @@ ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "sweep_file.md"
 BEGIN = "<!-- keys: from tuner/sweep/model.py by `make sweep-reference` -->"
 END = "<!-- end of keys -->"
-HEAD = "| key | type | default | what it is |\n|---|---|---|---|"
+HEAD = "| key | what it is | type | default |\n|---|---|---|---|"
 DURATION = "duration"
 Schema = dict[str, Any]
 
@@ -54,7 +54,7 @@ def _row(name: str, key: Schema, required: bool) -> str:
         default = f"{default / 60:g}m"
     text = default if isinstance(default, str) else json.dumps(default)
     shown = "required" if required else "" if default is None else f"`{text}`"
-    return f"| `{name}` | {kind} | {shown} | {_words(key)} |"
+    return f"| `{name}` | {_words(key)} | {kind} | {shown} |"
 
 
 def _words(key: Schema) -> str:
