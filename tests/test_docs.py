@@ -96,8 +96,17 @@ def readme_plain() -> str:
     return Path("README.md").read_text().replace("**", "")
 
 
+def anchors(page: Path) -> set[str]:
+    """The places in a page that GitHub lets links lead to; the site has its own check."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.M)
+    words = [re.sub(r"[^\w\s-]", "", heading.lower()) for heading in headings]
+    return {word.replace(" ", "-") for word in words}
+
+
 @pytest.mark.parametrize("page", [*Path().glob("*.md"), *Path("docs").glob("*.md")], ids=str)
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+    for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]+))?\)", page.read_text()):
         if not target.startswith(("http:", "https:")):
-            assert (page.parent / target).exists(), f"{page} links to {target}"
+            there = page.parent / target if target else page
+            assert there.exists(), f"{page} links to {target}"
+            assert not anchor or anchor in anchors(there), f"{page} links to {target}#{anchor}"

@@ -16,7 +16,8 @@ pytest.importorskip("material", reason="pip install '.[docs]' builds the site")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The site, built with every warning an error: a link or anchor that leads nowhere is one."""
     folder = tmp_path_factory.mktemp("site")
-    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "-d", str(folder)]
+    # Not --quiet: it would silence what --strict counts.
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "-d", str(folder)]
     env = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
     done = subprocess.run(command, capture_output=True, text=True, env=env, timeout=100)
     assert done.returncode == 0, done.stdout + done.stderr

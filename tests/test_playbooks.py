@@ -52,7 +52,10 @@ def swept(name: str, folder: Path, more: str = "") -> tuple[str, str]:
 
 @pytest.mark.parametrize(
     ("name", "section"),
-    [("slower", "Speculation is slower than my baseline"), ("accept19", "Acceptance is 20 %")],
+    [
+        ("slower", "Speculation is slower than my baseline"),
+        ("accept19", "Acceptance of 20 percent"),
+    ],
 )
 def test_a_report_says_what_is_quoted_of_it(name: str, section: str, tmp_path: Path) -> None:
     """A reader who looks for a sentence of the page in the own report has to find it."""
