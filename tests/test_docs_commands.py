@@ -12,7 +12,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from tests.pages import PAGES, Code, Command, commands, yaml_blocks
+from tests.pages import PAGES, Code, Command, codes, commands, yaml_blocks
 from tests.report.make_run import Trial, chain, make_run
 from tuner.cli.commands import specbench
 from tuner.sweep.door import load_sweep
@@ -204,3 +204,15 @@ def test_pages_name_no_sweep_file_and_no_run_that_is_not_there() -> None:
         for name in re.findall(r"(?<![\w/])((?:sweeps|results)/[\w./-]+)", page.read_text()):
             generic = re.match(r"results/(NAME|my_sweep|first|\.\.)", name) or name.endswith("/")
             assert generic or Path(name.rstrip(".")).exists(), f"{page}: {name}"
+
+
+def test_python_of_the_pages_runs() -> None:
+    """Block after block of a page, in one session, as a reader would."""
+    ran = 0
+    for page in PAGES:
+        scope: dict[str, Any] = {}
+        for block in codes(page):
+            if block.language == "python":
+                exec(compile(block.text, str(block), "exec"), scope)
+                ran += 1
+    assert ran >= 3
