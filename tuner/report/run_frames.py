@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
+from statistics import fmean
 
 import pandas as pd
 
@@ -169,7 +170,8 @@ class RunFrames:
 
         num_steps, eagle_topk, num_draft_tokens
         cycle_ms                                   measured: milliseconds of a draft-verify cycle
-        plain_step_ms                              the baseline's decode step at this concurrency
+        plain_step_ms                              the baseline's decode step at this concurrency,
+                                                   the mean over its launches
         predicted_ms, predicted_ms_low, predicted_ms_high
                                                    by a model fitted to all OTHER configurations;
                                                    missing where they do not determine it
@@ -207,13 +209,14 @@ class RunFrames:
         }
 
     @cached_property
-    def _plain_steps(self) -> dict[int, float | None]:
-        """The baseline's decode step by concurrency."""
-        found: dict[int, float | None] = {}
+    def _plain_steps(self) -> dict[int, float]:
+        """The baseline's decode step by concurrency, the mean over its launches."""
+        found: dict[int, list[float]] = {}
         for record in self._records:
-            if record.role == "baseline":
-                found |= {level: figures.get("cycle_ms") for level, figures in levels_of(record)}
-        return found
+            for level, figures in levels_of(record) if record.role == "baseline" else ():
+                if (ms := figures.get("cycle_ms")) is not None:
+                    found.setdefault(level, []).append(ms)
+        return {level: fmean(each) for level, each in found.items()}
 
     def _windows(self) -> Iterator[tuple[TrialRecord, int, int, Window]]:
         for record in self._records:
