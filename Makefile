@@ -4,13 +4,16 @@
 # make test-gpu SGLANG=/path/to/python   the engine contract and draft TP on this machine's GPUs, with the SGLang of that Python
 # make real-pair   a small real model and an EAGLE-3 draft of it, the kept one or DRAFT=DIR, in .venv-sglang/real-pair
 # make draft-tp-matrix   draft TP against stock SGLang on a CPU, about half an hour
+# make docs   the site of docs/ into build/site, every warning an error
+# make sweep-reference   the table of keys in docs/sweep_file.md, from the schema
+# make notebook   notebooks/analyse_sweep.ipynb run in Jupyter, with its outputs kept
 # make releases   what differs between SGLang releases, read anew from the wheels on PyPI
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
 PAIR   := .venv-sglang/real-pair
 
-.PHONY: demo test test-sglang test-gpu real-pair lint releases draft-tp-matrix draft-tp-facts clean
+.PHONY: demo test docs notebook sweep-reference test-sglang test-gpu real-pair lint releases draft-tp-matrix draft-tp-facts clean
 
 demo: $(VENV)/.installed
 	$(BIN)/specbench sweep sweeps/quickstart.yaml
@@ -20,6 +23,18 @@ test: $(VENV)/.installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/pytest -n 2
+
+# Not --quiet: it would silence what --strict counts.
+docs: $(VENV)/.installed-test
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+	@echo build/site/index.html
+
+notebook: $(VENV)/.installed-test
+	$(BIN)/python -m pip install --quiet --editable '.[notebook]'
+	$(BIN)/python scripts/run_notebook.py
+
+sweep-reference: $(VENV)/.installed
+	$(BIN)/python scripts/sweep_reference.py
 
 test-sglang: real-pair
 	SPECBENCH_TEST_SGLANG=1 SPECBENCH_REAL_PAIR=$(PAIR) $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 12 tests/sglang
@@ -53,7 +68,7 @@ $(VENV)/.installed: pyproject.toml
 	touch $@
 
 $(VENV)/.installed-test: pyproject.toml $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --editable '.[test]'
+	$(BIN)/python -m pip install --quiet --editable '.[test,docs]'
 	touch $@
 
 clean:

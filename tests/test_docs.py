@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from scripts import sweep_reference
+from tuner.measure.metrics import summarise
 from tuner.sweep.fields import Strict
 from tuner.sweep.model import Sweep
 
 SWEEP_FILE = Path("docs/sweep_file.md")
+METRICS = Path("docs/metrics.md")
 
 
 def keys(model: type[Strict], prefix: str = "") -> set[str]:
@@ -24,10 +27,46 @@ def keys(model: type[Strict], prefix: str = "") -> set[str]:
     return found
 
 
-def test_every_key_of_a_sweep_file_is_documented_and_no_other() -> None:
-    rows = [line.split("|")[1] for line in SWEEP_FILE.read_text().splitlines() if "|" in line]
-    told = {name for row in rows for name in re.findall(r"`([a-z_.]+)`", row)}
-    assert told == keys(Sweep)
+def rows() -> dict[str, list[str]]:
+    """Key -> cells of the table of keys."""
+    table = sweep_reference.table().splitlines()[2:]
+    cells = [re.split(r"(?<!\\)\|", line)[1:-1] for line in table]
+    return {name.strip(" `"): [cell.strip() for cell in rest] for name, *rest in cells}
+
+
+def test_every_key_of_a_sweep_file_is_in_the_table_and_no_other() -> None:
+    assert set(rows()) == keys(Sweep)
+
+
+def test_the_table_on_the_page_is_that_of_the_schema() -> None:
+    """A default that was changed in the code alone misleads whoever reads the page."""
+    page = SWEEP_FILE.read_text()
+    assert sweep_reference.with_table(page) == page, "run: make sweep-reference"
+
+
+def test_every_key_says_what_it_is() -> None:
+    """In editors too: the table's words are the schema's descriptions."""
+    assert [name for name, cells in rows().items() if len(cells[0]) < 10] == []
+
+
+def test_the_table_shows_limits_and_defaults() -> None:
+    assert rows()["workload.concurrency"][1:] == ["list of integer, 1 to 512", "`[1]`"]
+    assert rows()["timeouts.launch"][1:] == ["duration", "`30m`"]
+    assert rows()["measure.target_width"][1] == "number, above 0, below 1"
+    assert rows()["engine.kind"][1:] == ["`sglang`, `simulated`, `endpoint`", "required"]
+    assert "[outputs](outputs.md#a-task)" in rows()["workload.task"][0]
+
+
+def test_every_metric_of_the_ledger_has_its_formula() -> None:
+    """A number that nobody defined is read as whatever the reader hopes for."""
+    spelled = {
+        name
+        for line in METRICS.read_text().splitlines()
+        if line.startswith("| `")
+        for name in re.findall(r"`([a-z0-9_]+)`", line.split("|")[1])
+    }
+    measured = set(summarise([], None, None)) | {"speedup", "speedup_low", "speedup_high"}
+    assert spelled == measured
 
 
 def test_the_readmes_figures_are_those_of_its_run() -> None:
@@ -57,8 +96,17 @@ def readme_plain() -> str:
     return Path("README.md").read_text().replace("**", "")
 
 
+def anchors(page: Path) -> set[str]:
+    """The places in a page that GitHub lets links lead to; the site has its own check."""
+    headings = re.findall(r"^#+ (.+)$", page.read_text(), re.M)
+    words = [re.sub(r"[^\w\s-]", "", heading.lower()) for heading in headings]
+    return {word.replace(" ", "-") for word in words}
+
+
 @pytest.mark.parametrize("page", [*Path().glob("*.md"), *Path("docs").glob("*.md")], ids=str)
 def test_links_lead_somewhere(page: Path) -> None:
-    for target in re.findall(r"\]\(([^)#]+)", page.read_text()):
+    for target, anchor in re.findall(r"\]\(([^)#]*)(?:#([^)]+))?\)", page.read_text()):
         if not target.startswith(("http:", "https:")):
-            assert (page.parent / target).exists(), f"{page} links to {target}"
+            there = page.parent / target if target else page
+            assert there.exists(), f"{page} links to {target}"
+            assert not anchor or anchor in anchors(there), f"{page} links to {target}#{anchor}"

@@ -1,91 +1,186 @@
-"""Trials as a tidy pandas frame, for notebooks, figures and CSV.
+"""A ledger as tidy pandas frames: one for each kind of thing that a line of it tells of.
 
-Columns of `trials_frame`, one row per trial and concurrency level:
-
-    trial, role, outcome, failure, message     as in trials.jsonl
-    engine, engine_version, launch_id          as in trials.jsonl
-    launch_s, measured_s                       seconds
-    started                                    UTC time stamp
-    concurrency                                streams held open; missing without numbers
-    num_steps, eagle_topk, num_draft_tokens    whole numbers; missing without speculation
-    draft_tp                                   "target" or a whole number, as text
-    env.NAME, flags.NAME                       one column for each name that some point sets, as
-                                               text: "unset" and "false" where a point leaves it,
-                                               missing without speculation
-    every metric                               under its name in trials.jsonl (output_tok_s,
-                                               ttft_ms_p50, ...); missing where it was not measured
+`run_frames.RunFrames` says which columns each has, in which units.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import Any
 
 import pandas as pd
 
+from tuner.choice import objective_of
 from tuner.ledger.record import TrialRecord
 from tuner.sweep.fields import UNSET
+from tuner.sweep.model import ObjectiveSpec
+from tuner.sweep.point import Point
 
-_WHOLE = ("concurrency", "num_steps", "eagle_topk", "num_draft_tokens")
-_SECONDS = ("launch_s", "measured_s")
-_FACTS = (
-    "trial",
-    "role",
-    "outcome",
-    "failure",
-    "message",
-    "engine",
-    "engine_version",
-    "launch_id",
-    "launch_s",
-    "measured_s",
-    "started",
+_STEPS = ("num_steps", "eagle_topk", "num_draft_tokens")
+_WHOLE = (
+    *(*_STEPS, "concurrency", "window", "position", "verifies", "correct_drafts"),
+    *("proposed_drafts", "prompt_tokens", "engine_tokens"),
 )
+"""Columns of whole numbers, of which some may be missing."""
+_NUMBERS = (
+    *("launch_s", "measured_s", "predicted", "predicted_low", "predicted_high", "objective"),
+    *("accept_rate_given_before", "output_tok_s", "ttft_ms", "tpot_ms", "accept_length"),
+    *("plain_step_ms", "predicted_ms", "predicted_ms_low", "predicted_ms_high"),
+)
+"""Columns of numbers of which all may be missing."""
+_FACTS = ("outcome", "failure", "message", "engine", "engine_version", "launch_id")
+_TIMES = ("launch_s", "measured_s", "started")
+_PARTS = ("accept_rate_by_position", "by_kind")
+"""Metrics that are no single number; each has a frame of its own."""
+Row = dict[str, Any]
 
 
 def trials_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
-    """One row per trial and concurrency level; a trial without numbers has one row.
-
-    The columns are those of the module's description, in that order, metrics sorted by name.
-    """
-    points = [record.point for record in records if record.point is not None]
-    env = sorted({name for point in points for name in point["env"]})
-    flags = sorted({name for point in points for name in point["flags"]})
-    metrics = sorted({name for r in records for level in r.metrics.values() for name in level})
-    dimensions = [f"env.{name}" for name in env] + [f"flags.{name}" for name in flags]
-    columns = [*_FACTS, *_WHOLE, "draft_tp", *dimensions, *metrics]
-    rows = [
-        {**_facts(record), **_dimensions(record, env, flags), "concurrency": level, **values}
-        for record in records
-        for level, values in _levels(record)
-    ]
-    frame = pd.DataFrame(rows, columns=columns)
-    for column in _WHOLE:
-        frame[column] = frame[column].astype("Int64")
-    for column in _SECONDS:
-        frame[column] = frame[column].astype("float64")
+    """One row per trial."""
+    env, flags = _names(records)
+    rows = [{**_trial(r, env, flags), **_of(r, _FACTS), **_of(r, _TIMES)} for r in records]
+    columns = [*_trial_columns(env, flags), *_FACTS, *_TIMES]
+    frame = framed(rows, columns)
     frame["started"] = pd.to_datetime(frame["started"], utc=True, format="ISO8601")
     return frame
 
 
-def _levels(record: TrialRecord) -> list[tuple[int | None, dict[str, Any]]]:
-    levels = sorted((int(level), values) for level, values in record.metrics.items())
-    return [*levels] if levels else [(None, {})]
+def metrics_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
+    """One row per trial and concurrency, with the trial's dimensions; metrics sorted by name."""
+    env, flags = _names(records)
+    rows: list[Row] = []
+    for record in records:
+        for level, figures in levels_of(record):
+            single = {name: value for name, value in figures.items() if name not in _PARTS}
+            rows.append({**_trial(record, env, flags), "concurrency": level, **single})
+    dimensions = [*_trial_columns(env, flags), "concurrency"]
+    metrics = sorted({name for row in rows for name in row} - set(dimensions))
+    frame = framed(rows, [*dimensions, *metrics])
+    frame[metrics] = frame[metrics].apply(pd.to_numeric)  # one that nobody has is a number, too
+    return frame
 
 
-def _facts(record: TrialRecord) -> dict[str, Any]:
-    return {name: getattr(record, name) for name in _FACTS}
+def kinds_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
+    """One row per trial, concurrency and kind of prompt."""
+    rows = [
+        {**_name(record), "concurrency": level, "kind": kind, **figures}
+        for record in records
+        for level, metrics in levels_of(record)
+        for kind, figures in (metrics.get("by_kind") or {}).items()
+    ]
+    figures = ("requests", "decode_tok_s", "accept_length", "accept_rate_first")
+    return framed(rows, ["trial", "role", "label", "concurrency", "kind", *figures])
 
 
-def _dimensions(record: TrialRecord, env: list[str], flags: list[str]) -> dict[str, Any]:
-    point = record.point
-    if point is None:
-        return {}
+def acceptance_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
+    """One row per trial, concurrency and position of the draft."""
+    rows: list[Row] = []
+    for record in records:
+        for level, figures in levels_of(record):
+            rates = figures.get("accept_rate_by_position") or []
+            for place, (rate, sofar) in enumerate(zip(rates, accumulate(rates), strict=True), 1):
+                before = rates[place - 2] if place > 1 else 1.0
+                rows.append(
+                    {
+                        **_name(record),
+                        **_steps(record.at),
+                        "concurrency": level,
+                        "position": place,
+                        "accept_rate": rate,
+                        "accept_rate_given_before": rate / before if before else None,
+                        "accept_length_so_far": 1 + sofar,
+                    }
+                )
+    rates_of = ("accept_rate", "accept_rate_given_before", "accept_length_so_far")
+    return framed(rows, ["trial", "role", "label", *_STEPS, "concurrency", "position", *rates_of])
+
+
+def decisions_frame(records: Sequence[TrialRecord], spec: ObjectiveSpec) -> pd.DataFrame:
+    """One row per trial that the search gave a reason for, with what came of it."""
+    told = ("stage", "why", "predicted", "predicted_low", "predicted_high")
+    rows = [
+        {**_name(r), **_of(r.decision, told), "objective": objective_of(r, spec)}
+        for r in records
+        if r.decision is not None
+    ]
+    return framed(rows, ["trial", "role", "label", *told, "objective"])
+
+
+def left_out_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
+    """One row per decision and reason why points were not launched then."""
+    rows = [
+        {"trial": record.trial, "reason": reason, "points": points}
+        for record in records
+        if record.decision is not None
+        for reason, points in record.decision.excluded.items()
+    ]
+    return framed(rows, ["trial", "reason", "points"])
+
+
+def checks_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
+    """One row per doubt or note of a trial."""
+    rows = [{**_name(record), **check} for record in records for check in record.checks]
+    return framed(rows, ["trial", "role", "label", "check", "level", "message", "remedy"])
+
+
+def framed(rows: Sequence[Row], columns: Sequence[str]) -> pd.DataFrame:
+    """A frame with these columns, also where there is no row; whole numbers stay whole."""
+    frame = pd.DataFrame(rows, columns=list(columns))
+    for name in frame.columns:
+        if name in _WHOLE:
+            frame[name] = frame[name].astype("Int64")
+        elif name in _NUMBERS:
+            frame[name] = frame[name].astype("float64")
+    return frame
+
+
+def levels_of(record: TrialRecord) -> list[tuple[int, dict[str, Any]]]:
+    """(concurrency, metrics), lowest first."""
+    return sorted((int(level), figures) for level, figures in record.metrics.items())
+
+
+def label_of(record: TrialRecord) -> str:
+    """The point in words; `no speculation` without one."""
+    if record.at is not None:
+        return record.at.label()
+    return "no speculation" if record.role == "baseline" else "the server as it is"
+
+
+def _names(records: Iterable[TrialRecord]) -> tuple[list[str], list[str]]:
+    """Variables and flags that some point sets."""
+    points = [record.point for record in records if record.point is not None]
+    env = sorted({name for point in points for name in point["env"]})
+    return env, sorted({name for point in points for name in point["flags"]})
+
+
+def _trial_columns(env: list[str], flags: list[str]) -> Iterator[str]:
+    yield from ("trial", "role", "label", *_STEPS, "draft_tp")
+    yield from (f"env.{name}" for name in env)
+    yield from (f"flags.{name}" for name in flags)
+
+
+def _trial(record: TrialRecord, env: list[str], flags: list[str]) -> Row:
+    row: Row = {**_name(record), **_steps(record.at)}
+    if (point := record.point) is None:
+        return row
     draft_tp = point["draft_tp"]
     return {
-        **{name: point[name] for name in ("num_steps", "eagle_topk", "num_draft_tokens")},
+        **row,
         "draft_tp": None if draft_tp is None else str(draft_tp),
         **{f"env.{name}": point["env"].get(name, UNSET) for name in env},
         **{f"flags.{name}": _flag_text(point["flags"].get(name, False)) for name in flags},
     }
+
+
+def _name(record: TrialRecord) -> Row:
+    return {"trial": record.trial, "role": record.role, "label": label_of(record)}
+
+
+def _steps(point: Point | None) -> Row:
+    return {name: getattr(point, name, None) for name in _STEPS}
+
+
+def _of(thing: object, names: Iterable[str]) -> Row:
+    return {name: getattr(thing, name) for name in names}
 
 
 def _flag_text(value: Any) -> str:

@@ -43,13 +43,14 @@ class EngineSpec(Strict):
     command: list[str] = []
     """Words put in front of the launch command: `[numactl, --cpunodebind=0]`, `[srun, -n1]`."""
     preset: str | None = None
-    """The machine and model that the simulated engine plays."""
+    """Simulated: the machine and model played; also with `--engine simulated`. Default:
+    `quickstart`."""
     startup_scale: Annotated[float, Field(ge=0, le=10)] = 0.001
     """Simulated: real seconds slept for each second of modelled start-up."""
     overrides: dict[str, Any] = {}
     """Simulated: numbers of the preset to change, such as `{acceptance: 0.19}`."""
     faults: list[FaultSpec] = []
-    """Simulated: what goes wrong on purpose."""
+    """Simulated: what goes wrong on purpose: `{kind: hang-after, value: 20, launches: [2]}`."""
     url: Url | None = None
     """Endpoint: where the server answers, such as `http://127.0.0.1:30000`."""
 
@@ -64,8 +65,11 @@ class ModelSpec(Strict):
     """The target model, the draft that speculates for it, and how both are placed."""
 
     target: Annotated[str, Field(min_length=1)]
+    """A name or a folder."""
     draft: Annotated[str, Field(min_length=1)] | None = None
+    """A name or a folder; required for EAGLE, EAGLE3 and STANDALONE."""
     algorithm: Literal["EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM"]
+    """SGLang's `--speculative-algorithm`."""
     tp: Annotated[int, Field(ge=1, le=1024)] = 1
     """Tensor-parallel size of the target, in GPUs."""
 
@@ -85,7 +89,9 @@ class SettingsSpec(Strict):
     """Flags and variables."""
 
     flags: dict[FlagName, ServerFlag] = {}
+    """SGLang's flags, without dashes; `true` is a bare flag."""
     env: dict[VariableName, EnvValue] = {}
+    """Environment variables; `unset` removes one that is inherited."""
 
 
 class ServerSpec(SettingsSpec):
@@ -93,7 +99,8 @@ class ServerSpec(SettingsSpec):
 
     step_switch: bool = False
     """One launch measures all chain lengths (num_steps at topk 1) that share their other
-    settings, in turns; where SGLang's release or the flags cannot, one launch a point."""
+    settings, in turns; where SGLang's release or the flags cannot, one launch a point
+    (docs/step_switch.md)."""
 
 
 class BaselineSpec(SettingsSpec):
@@ -101,7 +108,8 @@ class BaselineSpec(SettingsSpec):
 
     launches: Annotated[int, Field(ge=1, le=3)] = 2
     """1: before the candidates; 2: after them too, which shows drift and how far launches differ;
-    3: also once in the middle, where candidates take 8 launches or more."""
+    3: also once in the middle, where candidates take 8 launches or more
+    (docs/statistics.md#several-launches-of-the-baseline)."""
     reference_tok_s: Annotated[float, Field(ge=0.001, le=1e9)] | None = None
     """A figure known from elsewhere, shown beside the measured one and never mixed with it."""
 
@@ -129,35 +137,51 @@ class SpaceSpec(Strict):
     """The dimensions of the search, each with the values it may take."""
 
     num_steps: RangeSpec | Values | None = None
+    """Draft steps: `{low: 1, high: 8}` or a list."""
     eagle_topk: RangeSpec | Values | None = None
+    """EAGLE's top-k: 1 is a chain, more a tree. Default: `[1]`."""
     num_draft_tokens: Literal["auto"] | Values | None = None
+    """`auto` (the default): steps + 1 for chains, powers of two up to 64 between steps + 1 and
+    steps * topk + 1 for trees; or a list."""
     draft_tp: Annotated[list[Literal["target"] | int], Field(min_length=1)] | None = None
-    """Tensor-parallel size of the draft; `target` leaves it with the target's."""
+    """Tensor-parallel size of the draft (docs/draft_tp.md); `target` leaves it with the target's.
+    Default: `[target]`."""
     env: dict[VariableName, Annotated[list[EnvValue], Field(min_length=1)]] = {}
+    """Variables to vary: `NCCL_PROTO: [unset, LL]`; `unset` removes it from the server's
+    environment."""
     flags: dict[FlagName, Annotated[list[FlagChoice], Field(min_length=1)]] = {}
+    """Flags to vary: `disable-custom-all-reduce: [false, true]`."""
     exclude: list[ExcludeSpec] = []
-    """Combinations that are not tried."""
+    """Combinations that are not tried: `[{env: {NCCL_ALGO: Tree}, flags:
+    {disable-custom-all-reduce: false}}]`. An entry names values (or lists of them) of some
+    dimensions and takes out what fits all of it."""
 
 
 class WorkloadSpec(Strict):
     """What is sent to each server."""
 
     prompts: Annotated[str, Field(min_length=1)] = "builtin:mixed"
-    """`builtin:` chat, code, math, summarise or mixed, or a JSONL file beside the sweep file."""
+    """`builtin:` chat, code, math, summarise or mixed; or a JSONL file beside the sweep file, one
+    `{"prompt": ...}` or `{"messages": ...}` a line."""
     requests: Annotated[int, Field(ge=1, le=1_000_000)] = 16
     """Requests of one measured window; a level above it sends one request per stream."""
     output_tokens: Annotated[int, Field(ge=2, le=1_000_000)] = 256
+    """Tokens of each answer."""
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
+    """Of sampling; 0 is greedy, and only greedy outputs are compared."""
     concurrency: Annotated[
         list[Annotated[int, Field(ge=1, le=MAX_CONCURRENCY)]], Field(min_length=1)
     ] = [1]
     """Numbers of streams held open at a time; each level is measured by itself."""
     seed: Annotated[int, Field(ge=0)] = 0
+    """Order of the prompts."""
     ignore_eos: bool = True
     """Every request runs to its full length, so that all points do the same work."""
     task: Annotated[str, Field(min_length=1)] | None = None
-    """A JSONL file of questions by which the baseline and the winner are scored."""
+    """A JSONL file of questions by which the baseline and the winner are scored
+    (docs/outputs.md#a-task); default: none."""
     task_tokens: Annotated[int, Field(ge=2, le=1_000_000)] = 512
+    """Tokens of an answer to one of these, at most."""
 
 
 class MeasureSpec(Strict):
@@ -170,13 +194,13 @@ class MeasureSpec(Strict):
     Default: 3, with `target_width` 20."""
     racing: bool = True
     """A candidate's windows at a level end early where it is clearly slower there than the best
-    so far; never those of the baseline or of a confirmation."""
+    so far (docs/search.md#racing); never those of the baseline or of a confirmation."""
     target_width: Annotated[float, Field(gt=0, lt=1)] | None = None
     """Windows of a level go on until the 95 % interval of the objective's metric is this share of
     it or less to either side, such as 0.01, or until `repeats`; default: `repeats` alone."""
     outputs: Literal["stop", "warn", "ignore"] = "stop"
-    """Greedy outputs far from the baseline's: `stop` does not recommend such a candidate, `warn`
-    only says so, `ignore` neither keeps nor compares outputs."""
+    """Greedy outputs far from the baseline's (docs/outputs.md): `stop` does not recommend such a
+    candidate, `warn` only says so, `ignore` neither keeps nor compares outputs."""
     outputs_off: Annotated[float, Field(gt=0, le=1)] = 0.5
     """Outputs are far where more than this share of the prompts part from the baseline's early or
     end in a loop."""
@@ -193,8 +217,9 @@ class ObjectiveSpec(Strict):
     """What is maximised: each level's ratio to the baseline, combined over the levels."""
 
     metric: Literal["output_tok_s", "decode_tok_s"] = "output_tok_s"
+    """Whose ratio to the baseline counts (docs/metrics.md#speed)."""
     over: Literal["geomean", "min"] | Annotated[int, Field(ge=1)] = "geomean"
-    """`geomean` or `min` over all levels, or one level."""
+    """How the levels' ratios are combined: `geomean` or `min` over all, or one level."""
 
 
 class SearchSpec(Strict):
@@ -202,20 +227,24 @@ class SearchSpec(Strict):
 
     sampler: Literal["tpe", "gp", "nsga2", "random", "grid"] = "tpe"
     """Optuna's, or `grid`: every point once. `gp` needs the extra of that name; `nsga2` has each
-    concurrency's speed-up as an objective of its own, the winner is still chosen by `objective`."""
+    concurrency's speed-up as an objective of its own, the winner is still chosen by `objective`
+    (docs/search.md#samplers)."""
     stages: list[Literal["comm", "anchors", "model", "confirm"]] | None = None
     """What is done before and after the sampler's turn (docs/search.md), `[]` for the sampler
     alone; default: all stages with `tpe` and `gp`, none with the others."""
     trials: Annotated[int, Field(ge=1, le=1_000_000)] = 40
-    """Candidates to measure; `grid` measures every point whatever this says."""
+    """Candidates at most, the baseline does not count; `grid` measures every point whatever this
+    says."""
     seed: Annotated[int, Field(ge=0)] = 0
+    """Of samplers, and of ties."""
     time_budget: Seconds | None = None
-    """No new candidate is begun after this."""
+    """No new candidate is begun after this; default: no end."""
     objective: ObjectiveSpec = ObjectiveSpec()
     max_failures: Annotated[int, Field(ge=1)] = 3
     """Failed launches in a row that stop the run."""
     storage: str | None = None
-    """An Optuna storage URL; default: study.db in the run folder."""
+    """An Optuna storage URL, where the study is shown beside those of others; only
+    `specbench dashboard RUN` shows the run's files too. Default: study.db in the run folder."""
 
     @property
     def active_stages(self) -> tuple[str, ...]:
@@ -239,13 +268,16 @@ class TimeoutSpec(Strict):
     """How long to wait before giving up."""
 
     launch: Seconds = 1800.0
+    """From the start of a server until it answers."""
     request: Seconds = 300.0
+    """For one request."""
 
 
 class Sweep(Strict):
     """A sweep file, read and valid."""
 
     name: Name
+    """Names the folder of the runs, `results/NAME/`."""
     engine: EngineSpec
     model: ModelSpec
     server: ServerSpec = ServerSpec()

@@ -1,0 +1,269 @@
+"""A run folder as tidy pandas frames, for notebooks: what `tuner.load_run` gives."""
+
+from collections.abc import Iterator
+from functools import cached_property
+from pathlib import Path
+from statistics import fmean
+
+import pandas as pd
+
+from tuner.ledger.raw_samples import RawSamples
+from tuner.ledger.record import TrialRecord
+from tuner.ledger.run import Run
+from tuner.measure.metrics import accept_length
+from tuner.measure.samples import RequestSample, Window
+from tuner.measure.statistics import decode_time, output_tok_s
+from tuner.report import frames
+from tuner.report.frames import Row, framed, label_of, levels_of
+from tuner.search.cycle_model import Cycle, CycleModel
+
+_WINDOW = (
+    *("trial", "role", "label", "concurrency", "window", "wall_s", "client_cpu_s", "output_tok_s"),
+    *("completion_tokens", "requests", "failed_requests", "stopped"),
+)
+_REQUEST = (
+    *("trial", "role", "label", "concurrency", "window", "prompt_id", "kind", "sent_s"),
+    *("ttft_ms", "tpot_ms", "e2e_ms", "prompt_tokens", "completion_tokens", "engine_tokens"),
+    *("requested_tokens", "verifies", "correct_drafts", "proposed_drafts", "accept_length"),
+    *("finish_reason", "error", "timed_out"),
+)
+_CYCLE = (
+    *("trial", "label", "num_steps", "eagle_topk", "num_draft_tokens", "concurrency"),
+    *("cycle_ms", "plain_step_ms", "predicted_ms", "predicted_ms_low", "predicted_ms_high"),
+)
+
+
+class RunFrames:
+    """A run folder, read. Each property is a frame of its own, made when it is first asked for.
+
+    Rows are joined by `trial` (the number in trials.jsonl). Every frame has besides `role`
+    (baseline, candidate or confirm) and `label` (the point in words), `left_out` aside. What was
+    not measured is missing (NaN or NA), never 0. Rates and shares are of 1; `_ms` is
+    milliseconds, `_s` seconds, `tok_s` tokens per second, `_low` and `_high` a 95 % interval.
+    """
+
+    def __init__(self, path: Path) -> None:
+        """Raises UserError where `path` is no run folder, or its ledger cannot be read."""
+        self._run = Run.open(path)
+        self._samples = RawSamples(self._run)
+        self.path = path
+        """The run folder."""
+        self.sweep = self._run.sweep()
+        """The sweep file as it ran; `sweep.workload.concurrency` and all other keys."""
+        self.machine = self._run.machine()
+        """machine.json: driver, GPUs, versions."""
+        self.simulated = any(record.engine == "simulated" for record in self._records)
+        """A performance model answered, not a GPU."""
+
+    @cached_property
+    def _records(self) -> tuple[TrialRecord, ...]:
+        return self._run.records()
+
+    @cached_property
+    def trials(self) -> pd.DataFrame:
+        """One row per trial, also of those that failed.
+
+        trial, role, label
+        num_steps, eagle_topk, num_draft_tokens    whole; missing without speculation
+        draft_tp                                   text: "target" or a number
+        env.NAME, flags.NAME                       text, one column for each name that some point
+                                                   sets; "unset" and "false" where it is left
+        outcome                                    ok, infeasible, failed or pruned
+        failure, message                           label (OOM, HANG, ...) and sentence
+        engine, engine_version, launch_id          trials of one launch share `launch_id`
+        launch_s, measured_s                       seconds
+        started                                    UTC time stamp
+        """
+        return frames.trials_frame(self._records)
+
+    @cached_property
+    def metrics(self) -> pd.DataFrame:
+        """One row per trial and concurrency that has numbers.
+
+        trial ... flags.NAME                       as in `trials`
+        concurrency                                streams held open
+        every metric of the ledger                 docs/metrics.md has formulas and units
+        """
+        return frames.metrics_frame(self._records)
+
+    @cached_property
+    def kinds(self) -> pd.DataFrame:
+        """One row per trial, concurrency and kind of prompt (chat, code, ...).
+
+        requests, decode_tok_s, accept_length, accept_rate_first: as in `metrics`, of that kind
+        """
+        return frames.kinds_frame(self._records)
+
+    @cached_property
+    def acceptance(self) -> pd.DataFrame:
+        """One row per trial, concurrency and position of the draft.
+
+        position                                   1 to num_steps
+        accept_rate                                share of verifies that accepted as far or farther
+        accept_rate_given_before                   the same, of those that accepted the one before
+        accept_length_so_far                       tokens a verify, bonus included, of a chain cut
+                                                   here (docs/cycle_model.md says how exact)
+        """
+        return frames.acceptance_frame(self._records)
+
+    @cached_property
+    def decisions(self) -> pd.DataFrame:
+        """One row per trial that the search gave a reason for.
+
+        stage                                      anchors, model, check, sampler or confirm
+        why                                        the sentence
+        predicted, predicted_low, predicted_high   objective expected: a ratio to the baseline
+        objective                                  the one measured; missing where it was not
+        """
+        return frames.decisions_frame(self._records, self.sweep.search.objective)
+
+    @cached_property
+    def left_out(self) -> pd.DataFrame:
+        """One row per decision and reason: `points` that were not launched at `trial`."""
+        return frames.left_out_frame(self._records)
+
+    @cached_property
+    def checks(self) -> pd.DataFrame:
+        """One row per doubt or note: check, level (doubt or note), message, remedy."""
+        return frames.checks_frame(self._records)
+
+    @cached_property
+    def windows(self) -> pd.DataFrame:
+        """One row per trial, concurrency and window, from the raw samples.
+
+        window                                     1 is the first one measured
+        wall_s                                     seconds from the first request to the last token
+        client_cpu_s                               CPU seconds of the load client
+        output_tok_s                               completion tokens / wall_s
+        completion_tokens, requests, failed_requests
+        stopped                                    why the rest was not sent; missing: all was
+
+        Trials whose samples file is not there have no rows. Raises UserError where one is broken.
+        """
+        return framed([_window(*each) for each in self._windows()], _WINDOW)
+
+    @cached_property
+    def requests(self) -> pd.DataFrame:
+        """One row per request, from the raw samples.
+
+        window, prompt_id, kind
+        sent_s                                     seconds since the window began
+        ttft_ms, tpot_ms, e2e_ms                   first token, each token after it, whole answer
+        prompt_tokens, completion_tokens           the latter by the client's count
+        engine_tokens, requested_tokens            completion tokens by the engine; asked for
+        verifies, correct_drafts, proposed_drafts  the engine's counts; missing without speculation
+        accept_length                              1 + correct_drafts / verifies
+        finish_reason, error, timed_out            error: why it is not whole
+
+        Trials whose samples file is not there have no rows. Raises UserError where one is broken.
+        """
+        rows = [
+            _request(record, level, number, sample)
+            for record, level, number, window in self._windows()
+            for sample in window.samples
+        ]
+        return framed(rows, _REQUEST)
+
+    @cached_property
+    def cycles(self) -> pd.DataFrame:
+        """One row per candidate and concurrency: the cycle beside what the cycle model says of it.
+
+        num_steps, eagle_topk, num_draft_tokens
+        cycle_ms                                   measured: milliseconds of a draft-verify cycle
+        plain_step_ms                              the baseline's decode step at this concurrency,
+                                                   the mean over its launches
+        predicted_ms, predicted_ms_low, predicted_ms_high
+                                                   by a model fitted to all OTHER configurations;
+                                                   missing where they do not determine it
+        """
+        measured = [
+            (record, Cycle(record.at, level, ms))
+            for record in self._records
+            if record.role == "candidate" and record.at is not None
+            for level, figures in levels_of(record)
+            if (ms := figures.get("cycle_ms")) is not None
+        ]
+        everything = [cycle for _, cycle in measured]
+        others = {
+            point: CycleModel(cycle for cycle in everything if cycle.point != point)
+            for point in {cycle.point for cycle in everything}
+        }
+        return framed(
+            [self._cycle(record, each, others[each.point]) for record, each in measured], _CYCLE
+        )
+
+    def _cycle(self, record: TrialRecord, cycle: Cycle, others: CycleModel) -> Row:
+        told = others.cycle(cycle.point, cycle.concurrency)
+        return {
+            "trial": record.trial,
+            "label": label_of(record),
+            "num_steps": cycle.point.num_steps,
+            "eagle_topk": cycle.point.eagle_topk,
+            "num_draft_tokens": cycle.point.num_draft_tokens,
+            "concurrency": cycle.concurrency,
+            "cycle_ms": cycle.ms,
+            "plain_step_ms": self._plain_steps.get(cycle.concurrency),
+            "predicted_ms": told and told.value,
+            "predicted_ms_low": told and told.low,
+            "predicted_ms_high": told and told.high,
+        }
+
+    @cached_property
+    def _plain_steps(self) -> dict[int, float]:
+        """The baseline's decode step by concurrency, the mean over its launches."""
+        found: dict[int, list[float]] = {}
+        for record in self._records:
+            for level, figures in levels_of(record) if record.role == "baseline" else ():
+                if (ms := figures.get("cycle_ms")) is not None:
+                    found.setdefault(level, []).append(ms)
+        return {level: fmean(each) for level, each in found.items()}
+
+    def _windows(self) -> Iterator[tuple[TrialRecord, int, int, Window]]:
+        for record in self._records:
+            for level, windows in sorted(self._samples.of(record).items()):
+                for number, window in enumerate(windows, 1):
+                    yield record, level, number, window
+
+
+def _where(record: TrialRecord, level: int, number: int) -> Row:
+    named = {"trial": record.trial, "role": record.role, "label": label_of(record)}
+    return {**named, "concurrency": level, "window": number}
+
+
+def _window(record: TrialRecord, level: int, number: int, window: Window) -> Row:
+    return {
+        **_where(record, level, number),
+        "wall_s": window.wall_s,
+        "client_cpu_s": window.client_cpu_s,
+        "output_tok_s": output_tok_s([window]),
+        "completion_tokens": sum(sample.tokens for sample in window.samples),
+        "requests": len(window.samples),
+        "failed_requests": sum(sample.error is not None for sample in window.samples),
+        "stopped": window.stopped,
+    }
+
+
+def _request(record: TrialRecord, level: int, number: int, sample: RequestSample) -> Row:
+    tokens, seconds = decode_time(sample)
+    first = sample.chunk_times[0] if sample.chunk_times else None
+    spec = sample.spec
+    return {
+        **_where(record, level, number),
+        "prompt_id": sample.prompt_id,
+        "kind": sample.kind,
+        "sent_s": sample.sent,
+        "ttft_ms": None if first is None else (first - sample.sent) * 1000,
+        "tpot_ms": seconds / tokens * 1000 if tokens else None,
+        "e2e_ms": (sample.ended - sample.sent) * 1000,
+        "prompt_tokens": sample.prompt_tokens,
+        "completion_tokens": sample.tokens,
+        "engine_tokens": sample.engine_tokens,
+        "requested_tokens": sample.requested_tokens,
+        "verifies": None if spec is None else spec.verify_ct,
+        "correct_drafts": None if spec is None else spec.correct_drafts,
+        "proposed_drafts": None if spec is None else spec.proposed_drafts,
+        "accept_length": accept_length([sample]),
+        "finish_reason": sample.finish_reason,
+        "error": sample.error,
+        "timed_out": sample.timed_out,
+    }
