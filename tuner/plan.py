@@ -4,7 +4,6 @@ Launches nothing; needs neither a GPU nor SGLang.
 """
 
 import os
-import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -249,10 +248,3 @@ def earlier_trials(results: Path, engine: str) -> list[TrialRecord]:
         with suppress(UserError, RecursionError):  # the latter is how json refuses deep nesting
             records += Run.open(folder).ledger().records
     return [record for record in records if record.engine == engine]
-
-
-def shell_line(command: Command) -> str:
-    """A command as one line of a shell: `env -u NAME NAME=value words...`."""
-    words = [word for name in sorted(command.unset) for word in ("-u", name)]
-    words += [f"{name}={value}" for name, value in sorted(command.env.items())]
-    return shlex.join([*(["env", *words] if words else []), *command.argv])

@@ -34,6 +34,7 @@ from tuner.ledger.run import Run, RunSettings
 from tuner.measure.samples_file import read_samples
 from tuner.result import Result, summarise_run
 from tuner.search.stored import StorageUnusable, open_storage
+from tuner.sweep.credentials import without_secrets
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.task import task_hash
 from tuner.sweep.workload import content_hash
@@ -84,7 +85,8 @@ def reopen_run(path: Path, loaded: LoadedSweep, engine: str | None) -> Run:
     """
     refuse_missing_library(loaded)
     run = Run.open(path)
-    if run.sweep_text() != loaded.text:
+    # A run of an older version has the secrets in its copy; another key is no other question.
+    if without_secrets(run.sweep_text()) != without_secrets(loaded.text):
         message = f"the sweep file has changed since this run began, use {run.sweep_file} or begin"
         raise UserError(f"{message} a new run", loaded.path)
     if run.settings.engine != engine:

@@ -8,11 +8,12 @@ from rich.console import Console
 from rich.table import Table
 
 from tuner.choice import objective_of
+from tuner.engine.script import shell_line
 from tuner.ledger.output_words import outputs_words, task_words
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.memory.planned import words
-from tuner.plan import Plan, shell_line
+from tuner.plan import Plan
 from tuner.result import Result, far_words, speedups_of
 from tuner.sweep.model import Sweep
 

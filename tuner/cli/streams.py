@@ -6,6 +6,8 @@ import os
 import sys
 from typing import Any, TextIO
 
+from tuner.secrets import hidden_values
+
 
 def outlive_streams() -> None:
     """From now on a stdout or stderr that cannot be written is dropped and not an exception.
@@ -47,10 +49,18 @@ class _Lasting(io.FileIO):
             return memoryview(data).nbytes
 
 
+class _Discreet(io.TextIOWrapper):
+    """The last net: a value that is known for a secret is not shown, whoever prints it."""
+
+    def write(self, text: str) -> int:
+        super().write(hidden_values(text))
+        return len(text)
+
+
 def _lasting(number: int, was: TextIO | None) -> TextIO:
     encoding = was.encoding if was is not None else "utf-8"
     errors = was.errors if was is not None else None
-    return io.TextIOWrapper(
+    return _Discreet(
         io.BufferedWriter(_Lasting(number, "w", closefd=False)),
         encoding=encoding,
         errors="backslashreplace" if errors in (None, "strict") else errors,

@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 
 from tuner.engine.process_table import is_alive, with_descendants
+from tuner.engine.server_log import ServerLog
 
 MARK = "SPECBENCH_LAUNCH"
 """The variable that every process of a launch inherits; its value is unique to the launch."""
@@ -97,6 +98,7 @@ def end_left_behind(footprint: Path) -> tuple[int, list[int]]:
                     process.terminate()
         ended |= members
         time.sleep(0.05)
+    ServerLog(footprint.with_name(footprint.name.removesuffix(SUFFIX) + ".log")).seal()
     with suppress(OSError):
         footprint.unlink(missing_ok=True)
     return len(ended), []

@@ -18,7 +18,7 @@ class RunFolder:
 
     @property
     def sweep_file(self) -> Path:
-        """The sweep file, byte for byte as it was given."""
+        """The sweep file, byte for byte as it was given but for its secrets."""
         return self.path / "sweep.yaml"
 
     @property

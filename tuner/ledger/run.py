@@ -23,6 +23,8 @@ from tuner.ledger.record import TrialRecord
 from tuner.ledger.resumable import refuse_unusable
 from tuner.ledger.whole import write_json
 from tuner.memory.models import Configs
+from tuner.secrets import hidden_values
+from tuner.sweep.credentials import without_secrets
 from tuner.sweep.document import read_document
 from tuner.sweep.fields import Strict
 from tuner.sweep.model import Sweep
@@ -77,7 +79,7 @@ class Run(RunFolder):
         try:
             path = _new_folder(root, stamp)
             run = cls(path, settings)
-            run.sweep_file.write_bytes(sweep_text.encode("utf-8"))
+            run.sweep_file.write_bytes(without_secrets(sweep_text).encode("utf-8"))
             write_json(run.machine_file, machine_facts())
             write_json(run.settings_file, settings.model_dump())
             run.trials_file.touch()
@@ -116,7 +118,10 @@ class Run(RunFolder):
             raise UserError(message, settings_file) from error
 
     def sweep_text(self) -> str:
-        """The sweep file as it was given. Raises UserError where it is gone or broken."""
+        """The sweep file as it was given, its secrets as `${NAME}`.
+
+        Raises UserError where it is gone or broken.
+        """
         try:
             return self.sweep_file.read_bytes().decode("utf-8")
         except OSError as error:
@@ -216,11 +221,12 @@ class Run(RunFolder):
         """
         assert self._writing is not None and self._held is not None, "append is for a locked run"
         lines = [
-            json.dumps(record.model_dump(), ensure_ascii=False, allow_nan=False) + "\n"
+            hidden_values(json.dumps(record.model_dump(), ensure_ascii=False, allow_nan=False))
+            + "\n"
             for record in records
         ]
         before = self._writing.tell()
-        left = memoryview("".join(lines).encode("utf-8"))
+        left = memoryview(hidden_values("".join(lines)).encode("utf-8"))
         try:
             while left:
                 left = left[self._writing.write(left) :]
