@@ -24,6 +24,7 @@ from tuner.sweep.door import LoadedSweep
 from tuner.sweep.model import Sweep
 from tuner.sweep.point import Point
 from tuner.sweep.random_words import random_words
+from tuner.sweep.trusted import trusted_code
 from tuner.trial.block import Block, Blocks, launches_of
 
 ASSUMED_LAUNCH_S = 180.0
@@ -121,6 +122,7 @@ def make_plan(
     return Plan(
         notes=(
             *checked.notes,
+            *([trusted] if (trusted := trusted_code(sweep)) is not None else []),
             *blocks.notes(),
             *_comm_notes(loaded),
             *_prompt_notes(loaded),
