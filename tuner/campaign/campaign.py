@@ -19,6 +19,7 @@ from tuner.campaign.studied import (
     stored_study,
     study_of,
 )
+from tuner.campaign.telling import Telling
 from tuner.engine import gpu
 from tuner.engine.base import Engine
 from tuner.engine.sglang.launches import Launches
@@ -135,12 +136,13 @@ def measure_all(loaded: LoadedSweep, run: Run, engine: Engine, progress: Progres
 
     With `server.step_switch` a launch measures a whole block of candidates, and the winner once
     more alone. Only inside `run.locked`. Ends when the wanted number of candidates is recorded, the
-    space is exhausted, the time budget (of this call) is spent, or `search.max_failures` candidates
-    in a row failed. Raises EngineFailure where the baseline fails, UserError where the run's files
-    are broken or a new run's `search.storage` is. KeyboardInterrupt passes through and leaves a run
-    that can be resumed.
+    space is exhausted, the time budget (of this call) is spent, `specbench stop` was asked for, or
+    `search.max_failures` candidates in a row failed. Raises EngineFailure where the baseline fails,
+    UserError where the run's files are broken or a new run's `search.storage` is. KeyboardInterrupt
+    passes through and leaves a run that can be resumed.
     """
-    budget = Budget(loaded.sweep.search.time_budget)
+    budget = Budget(loaded.sweep.search.time_budget, run.stop_file)
+    progress = Telling(progress, run)
     if loaded.sweep.engine.kind == "sglang":
         for crowd in gpu.crowded(Launches(loaded.sweep, os.environ).environment):
             progress.note(f"{crowd}, before the first launch")

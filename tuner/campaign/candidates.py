@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from pathlib import Path
 from typing import Protocol
 
 from tuner.campaign.racing import Races
@@ -54,13 +55,26 @@ class Progress(Protocol):
 
 
 class Budget:
-    """The time in which candidates may be begun, from now on; None: any."""
+    """The time in which candidates may be begun, from now on; None: any.
 
-    def __init__(self, seconds: float | None) -> None:
+    `stop` is a file that ends it at once, where somebody makes it (`specbench stop`).
+    """
+
+    def __init__(self, seconds: float | None, stop: Path | None = None) -> None:
         self._end = None if seconds is None else time.monotonic() + seconds
+        self._stop = stop
 
     def is_spent(self) -> bool:
-        return self._end is not None and time.monotonic() >= self._end
+        return self.why is not None
+
+    @property
+    def why(self) -> str | None:
+        """Why no candidate is begun any more; None while one may be."""
+        if self._stop is not None and self._stop.exists():
+            return "somebody asked this run to stop"
+        if self._end is not None and time.monotonic() >= self._end:
+            return "the time budget is spent"
+        return None
 
 
 @dataclass(frozen=True)
@@ -94,8 +108,8 @@ def search_candidates(search: Search) -> None:
     most, failures_in_a_row = search.bench.sweep.search.max_failures, 0
     _finish_cut_off(search)
     while search.room > 0:
-        if search.budget.is_spent():
-            progress.note("the time budget is spent, no new candidate is begun")
+        if (why := search.budget.why) is not None:
+            progress.note(f"{why}, no new candidate is begun")
             break
         handed_over, proposal = study.handed_over, study.propose()
         if study.handed_over != handed_over:
@@ -189,8 +203,8 @@ def _confirm_one(search: Search) -> bool:
         return False
     if any(each.role == "confirm" and each.at == point for each in ledger.records):
         return False
-    if search.budget.is_spent():
-        search.progress.note("the time budget is spent, the winner has no launch of its own")
+    if (why := search.budget.why) is not None:
+        search.progress.note(f"{why}, the winner has no launch of its own")
         return False
     record = bench.measure(Asked("confirm", point, decision), search.baseline).record
     search.progress.recorded(record, standing_of(bench, search.wanted, record))

@@ -28,7 +28,8 @@ def lost_output() -> str | None:
     sys.stdout.flush()
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     lost = raw.lost if isinstance(raw, _Lasting) else None
-    return None if lost is None or lost.errno == errno.EPIPE else lost.strerror
+    gone = (errno.EPIPE, errno.EIO)  # the latter: a terminal that was closed
+    return None if lost is None or lost.errno in gone else lost.strerror
 
 
 class _Lasting(io.FileIO):

@@ -49,6 +49,16 @@ class RunFolder:
         return self.path / "comm.json"
 
     @property
+    def state_file(self) -> Path:
+        """What the run is doing; there only while a specbench holds it. See `ledger.at_work`."""
+        return self.path / "state.json"
+
+    @property
+    def stop_file(self) -> Path:
+        """Asks the specbench that holds the run to begin no further trial."""
+        return self.path / "stop"
+
+    @property
     def logs(self) -> Path:
         return self.path / "logs"
 

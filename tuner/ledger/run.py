@@ -14,8 +14,9 @@ from pydantic import Field, ValidationError
 
 from tuner import __version__
 from tuner.errors import UserError
+from tuner.ledger.at_work import forget_state
 from tuner.ledger.folder import RunFolder
-from tuner.ledger.left_behind import end_servers, try_lock
+from tuner.ledger.left_behind import end_servers, lock_soon, try_lock
 from tuner.ledger.lines import Ledger, parse_ledger
 from tuner.ledger.machine import machine_facts, read_machine
 from tuner.ledger.models_kept import keep_configs, read_configs
@@ -192,7 +193,7 @@ class Run(RunFolder):
         except OSError as error:
             raise UserError(f"{error.strerror}, it must be writable", self.trials_file) from error
         with file:
-            if not try_lock(file):
+            if not lock_soon(file):
                 message = "another specbench is writing this run, wait for it or stop it"
                 raise UserError(message, self.path)
             data = file.readall()
@@ -207,10 +208,12 @@ class Run(RunFolder):
             notes = [*([ledger.note] if ledger.note else []), *end_servers(self)]
             keep_configs(self.models_file, self.sweep())
             self._writing, self._held = file, Ledger(ledger.records)
+            forget_state(self)
             try:
                 yield "; ".join(notes) or None
             finally:
                 self._writing = self._held = None
+                forget_state(self)
                 with suppress(UserError):  # a model that a server has fetched; its absence is shown
                     keep_configs(self.models_file, self.sweep())
 

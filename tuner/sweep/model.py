@@ -240,3 +240,5 @@ class Sweep(Strict):
     measure: MeasureSpec = MeasureSpec()
     search: SearchSpec = SearchSpec()
     timeouts: TimeoutSpec = TimeoutSpec()
+    on_finish: list[Annotated[str, Field(min_length=1)]] = []
+    """A command, word by word and without a shell, that is run when a run ends."""
