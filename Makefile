@@ -4,13 +4,16 @@
 # make test-gpu SGLANG=/path/to/python   the engine contract and draft TP on this machine's GPUs, with the SGLang of that Python
 # make real-pair   a small real model and an EAGLE-3 draft of it, the kept one or DRAFT=DIR, in .venv-sglang/real-pair
 # make draft-tp-matrix   draft TP against stock SGLang on a CPU, about half an hour
+# make requirements   choose requirements-ci.txt anew, what `make test` installs; CONSTRAINTS= installs the newest of everything
 # make releases   what differs between SGLang releases, read anew from the wheels on PyPI
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+CONSTRAINTS ?= requirements-ci.txt
+INSTALL = $(BIN)/python -m pip install --quiet
 PAIR   := .venv-sglang/real-pair
 
-.PHONY: demo test test-sglang test-gpu real-pair lint releases draft-tp-matrix draft-tp-facts clean
+.PHONY: requirements demo test test-sglang test-gpu real-pair lint releases draft-tp-matrix draft-tp-facts clean
 
 demo: $(VENV)/.installed
 	$(BIN)/specbench sweep sweeps/quickstart.yaml
@@ -37,6 +40,12 @@ lint: $(VENV)/.installed-test
 	$(BIN)/ruff format .
 	$(BIN)/mypy
 
+requirements: $(VENV)/.installed
+	$(INSTALL) uv
+	{ head -1 requirements-ci.txt; $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra test --upgrade \
+	  --no-header --no-annotate --no-emit-index-url pyproject.toml; } > $(VENV)/requirements-ci.txt
+	mv $(VENV)/requirements-ci.txt requirements-ci.txt
+
 releases: $(VENV)/.installed
 	$(BIN)/python scripts/releases.py
 
@@ -46,14 +55,16 @@ draft-tp-matrix: $(VENV)/.installed-test
 draft-tp-facts: $(VENV)/.installed
 	$(BIN)/python scripts/draft_tp_facts.py
 
-$(VENV)/.installed: pyproject.toml
+$(VENV)/.installed: pyproject.toml $(wildcard $(CONSTRAINTS))
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "specbench needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable .
+	$(INSTALL) $(CONSTRAINTS:%=--constraint %) --editable . || \
+	  { echo "$(CONSTRAINTS) cannot be had here: installing the newest" >&2; $(INSTALL) --editable .; }
 	touch $@
 
-$(VENV)/.installed-test: pyproject.toml $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --editable '.[test]'
+$(VENV)/.installed-test: pyproject.toml $(wildcard $(CONSTRAINTS)) $(VENV)/.installed
+	$(INSTALL) $(CONSTRAINTS:%=--constraint %) --editable '.[test]' || \
+	  { echo "$(CONSTRAINTS) cannot be had here: installing the newest" >&2; $(INSTALL) --editable '.[test]'; }
 	touch $@
 
 clean:
