@@ -7,13 +7,16 @@
 # make docs   the site of docs/ into build/site, every warning an error
 # make sweep-reference   the table of keys in docs/sweep_file.md, from the schema
 # make notebook   notebooks/analyse_sweep.ipynb run in Jupyter, with its outputs kept
+# make requirements   choose requirements-ci.txt anew, what `make test` installs; CONSTRAINTS= installs the newest of everything
 # make releases   what differs between SGLang releases, read anew from the wheels on PyPI
 PYTHON ?= python3
 VENV   ?= .venv
 BIN    := $(VENV)/bin
+CONSTRAINTS ?= requirements-ci.txt
+INSTALL = $(BIN)/python -m pip install --quiet
 PAIR   := .venv-sglang/real-pair
 
-.PHONY: demo test docs notebook sweep-reference test-sglang test-gpu real-pair lint releases draft-tp-matrix draft-tp-facts clean
+.PHONY: requirements demo test docs notebook sweep-reference test-sglang test-gpu real-pair lint releases draft-tp-matrix draft-tp-facts clean
 
 demo: $(VENV)/.installed
 	$(BIN)/specbench sweep sweeps/quickstart.yaml
@@ -52,6 +55,12 @@ lint: $(VENV)/.installed-test
 	$(BIN)/ruff format .
 	$(BIN)/mypy
 
+requirements: $(VENV)/.installed
+	$(INSTALL) uv
+	{ head -1 requirements-ci.txt; $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra test --extra docs --upgrade \
+	  --no-header --no-annotate --no-emit-index-url pyproject.toml; } > $(VENV)/requirements-ci.txt
+	mv $(VENV)/requirements-ci.txt requirements-ci.txt
+
 releases: $(VENV)/.installed
 	$(BIN)/python scripts/releases.py
 
@@ -61,14 +70,16 @@ draft-tp-matrix: $(VENV)/.installed-test
 draft-tp-facts: $(VENV)/.installed
 	$(BIN)/python scripts/draft_tp_facts.py
 
-$(VENV)/.installed: pyproject.toml
+$(VENV)/.installed: pyproject.toml $(wildcard $(CONSTRAINTS))
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "specbench needs Python 3.11 or newer: make PYTHON=python3.12 ...")'
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --editable .
+	$(INSTALL) $(CONSTRAINTS:%=--constraint %) --editable . || \
+	  { echo "$(CONSTRAINTS) cannot be had here: installing the newest" >&2; $(INSTALL) --editable .; }
 	touch $@
 
-$(VENV)/.installed-test: pyproject.toml $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet --editable '.[test,docs]'
+$(VENV)/.installed-test: pyproject.toml $(wildcard $(CONSTRAINTS)) $(VENV)/.installed
+	$(INSTALL) $(CONSTRAINTS:%=--constraint %) --editable '.[test,docs]' || \
+	  { echo "$(CONSTRAINTS) cannot be had here: installing the newest" >&2; $(INSTALL) --editable '.[test,docs]'; }
 	touch $@
 
 clean:

@@ -37,6 +37,9 @@ RUN_HERE = ("plan", "schema", "doctor", "compare-report", "report", "draft-tp en
 NOT_RUN = {
     "specbench sweep": "minutes or GPUs; `make demo` runs the quickstart",
     "specbench dashboard": "serves until it is stopped; tests/test_dashboard.py",
+    "specbench status": "of a run at work; tests/cli/test_long_runs.py",
+    "specbench stop": "of a run at work; tests/cli/test_long_runs.py",
+    "specbench clean": "after a killed run; tests/cli/test_long_runs.py",
     "specbench comm": "needs GPUs or torch; tests/comm",
     "specbench simulate": "serves until it is stopped; tests/engine",
     "specbench draft-tp diff": "needs SGLang's sources; tests/plugin and make test-sglang",

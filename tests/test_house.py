@@ -10,6 +10,7 @@ import pytest
 PACKAGE = Path("tuner")
 
 FLOORS = (
+    "secrets",
     "errors",
     "sweep",
     "measure",

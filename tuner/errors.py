@@ -3,10 +3,14 @@
 UserError      the sweep file, a flag or a run folder is wrong: one sentence, exit 2
   NotComparable  two runs cannot be held against each other: exit 4
 EngineFailure  the world failed: a label, a sentence and the end of the log, exit 1
+
+Neither shows a secret: see tuner/secrets.py.
 """
 
 from enum import StrEnum
 from pathlib import Path
+
+from tuner.secrets import hidden
 
 
 class UserError(Exception):
@@ -18,9 +22,9 @@ class UserError(Exception):
     exit_code = 2
 
     def __init__(self, message: str, where: str | Path | None = None) -> None:
-        self.message = message
+        self.message = hidden(message)
         self.where = str(where) if where is not None else None
-        super().__init__(f"{self.where}: {message}" if self.where else message)
+        super().__init__(f"{self.where}: {self.message}" if self.where else self.message)
 
 
 class NotComparable(UserError):
@@ -71,6 +75,6 @@ class EngineFailure(Exception):
 
     def __init__(self, label: Failure, message: str, log_tail: str = "") -> None:
         self.label = label
-        self.message = message
-        self.log_tail = log_tail
-        super().__init__(f"{label}: {message}")
+        self.message = hidden(message)
+        self.log_tail = hidden(log_tail)
+        super().__init__(f"{label}: {self.message}")

@@ -4,7 +4,6 @@ Launches nothing; needs neither a GPU nor SGLang.
 """
 
 import os
-import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -25,6 +24,7 @@ from tuner.sweep.door import LoadedSweep
 from tuner.sweep.model import Sweep
 from tuner.sweep.point import Point
 from tuner.sweep.random_words import random_words
+from tuner.sweep.trusted import trusted_code
 from tuner.sweep.workload import held_out
 from tuner.trial.baselines import launches_again
 from tuner.trial.block import Block, Blocks, launches_of
@@ -124,6 +124,7 @@ def make_plan(
     return Plan(
         notes=(
             *checked.notes,
+            *([trusted] if (trusted := trusted_code(sweep)) is not None else []),
             *blocks.notes(),
             *_comm_notes(loaded),
             *_prompt_notes(loaded),
@@ -258,10 +259,3 @@ def earlier_trials(results: Path, engine: str) -> list[TrialRecord]:
         with suppress(UserError, RecursionError):  # the latter is how json refuses deep nesting
             records += Run.open(folder).ledger().records
     return [record for record in records if record.engine == engine]
-
-
-def shell_line(command: Command) -> str:
-    """A command as one line of a shell: `env -u NAME NAME=value words...`."""
-    words = [word for name in sorted(command.unset) for word in ("-u", name)]
-    words += [f"{name}={value}" for name, value in sorted(command.env.items())]
-    return shlex.join([*(["env", *words] if words else []), *command.argv])

@@ -14,6 +14,7 @@ from tuner.campaign.studied import (
     stored_study,
     study_of,
 )
+from tuner.campaign.telling import Telling
 from tuner.engine import gpu
 from tuner.engine.base import Engine
 from tuner.engine.sglang.launches import Launches
@@ -29,6 +30,7 @@ from tuner.ledger.run import Run, RunSettings
 from tuner.measure.samples_file import read_samples
 from tuner.result import Result, summarise_run
 from tuner.search.stored import StorageUnusable, open_storage
+from tuner.sweep.credentials import without_secrets
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.task import task_hash
 from tuner.sweep.workload import content_hash
@@ -79,7 +81,8 @@ def reopen_run(path: Path, loaded: LoadedSweep, engine: str | None) -> Run:
     """
     refuse_missing_library(loaded)
     run = Run.open(path)
-    if run.sweep_text() != loaded.text:
+    # A run of an older version has the secrets in its copy; another key is no other question.
+    if without_secrets(run.sweep_text()) != without_secrets(loaded.text):
         message = f"the sweep file has changed since this run began, use {run.sweep_file} or begin"
         raise UserError(f"{message} a new run", loaded.path)
     if run.settings.engine != engine:
@@ -129,12 +132,13 @@ def measure_all(loaded: LoadedSweep, run: Run, engine: Engine, progress: Progres
     With `server.step_switch` a launch measures a whole block of candidates, and the winner once
     more alone. The baseline is launched again as `baseline.launches` says. Only inside
     `run.locked`. Ends when the wanted number of candidates is recorded, the space is exhausted, the
-    time budget (of this call) is spent, or `search.max_failures` candidates in a row failed. Raises
-    EngineFailure where the first baseline fails, UserError where the run's files are broken or a
-    new run's `search.storage` is. KeyboardInterrupt passes through and leaves a run that can be
-    resumed.
+    time budget (of this call) is spent, `specbench stop` was asked for, or `search.max_failures`
+    candidates in a row failed. Raises EngineFailure where the first baseline fails, UserError where
+    the run's files are broken or a new run's `search.storage` is. KeyboardInterrupt passes through
+    and leaves a run that can be resumed.
     """
-    budget = Budget(loaded.sweep.search.time_budget)
+    budget = Budget(loaded.sweep.search.time_budget, run.stop_file)
+    progress = Telling(progress, run)
     if loaded.sweep.engine.kind == "sglang":
         for crowd in gpu.crowded(Launches(loaded.sweep, os.environ).environment):
             progress.note(f"{crowd}, before the first launch")

@@ -17,8 +17,8 @@ def search_candidates(search: Search) -> None:
     most, failures_in_a_row = search.bench.sweep.search.max_failures, 0
     _finish_cut_off(search)
     while search.room > 0:
-        if search.budget.is_spent():
-            progress.note("the time budget is spent, no new candidate is begun")
+        if (why := search.budget.why) is not None:
+            progress.note(f"{why}, no new candidate is begun")
             break
         baseline_in_the_middle(search)
         handed_over, proposal = study.handed_over, study.propose()

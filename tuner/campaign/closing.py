@@ -36,8 +36,8 @@ def baseline_in_the_middle(search: Search) -> None:
 def _baseline_at_the_end(search: Search) -> None:
     if not is_due_at_the_end(search.bench.run.ledger(), search.bench.sweep.baseline.launches):
         return
-    if search.budget.is_spent():
-        search.progress.note("the time budget is spent, the baseline is not launched again")
+    if (why := search.budget.why) is not None:
+        search.progress.note(f"{why}, the baseline is not launched again")
         return
     _baseline_again(search, at_the_end=True)
 
@@ -84,8 +84,8 @@ def _confirm_one(search: Search) -> bool:
         return False
     if any(each.role == "confirm" and each.at == point for each in ledger.records):
         return False
-    if search.budget.is_spent():
-        search.progress.note("the time budget is spent, the winner has no launch of its own")
+    if (why := search.budget.why) is not None:
+        search.progress.note(f"{why}, the winner has no launch of its own")
         return False
     unseen = any(each.held_out is not None for each in ledger.baselines)
     asked = Asked("confirm", point, decision, held_out=unseen)
@@ -105,10 +105,8 @@ def _without_speculation(search: Search) -> None:
     its, baseline = plain_config(bench.sweep, settings), server_config(bench.sweep, None)
     if its == baseline or ledger.plain(fastest) is not None:
         return
-    if search.budget.is_spent():
-        search.progress.note(
-            "the time budget is spent, the winner's settings are not launched without speculation"
-        )
+    if (why := search.budget.why) is not None:
+        search.progress.note(f"{why}, the winner's settings are not launched without speculation")
         return
     record = bench.measure(Asked("plain", settings), search.baseline).record
     search.progress.recorded(record, standing_of(bench, search.wanted, record))

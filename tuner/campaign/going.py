@@ -4,6 +4,7 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from pathlib import Path
 from typing import Protocol
 
 from tuner.campaign.racing import Races
@@ -50,13 +51,26 @@ class Progress(Protocol):
 
 
 class Budget:
-    """The time in which candidates may be begun, from now on; None: any."""
+    """The time in which candidates may be begun, from now on; None: any.
 
-    def __init__(self, seconds: float | None) -> None:
+    `stop` is a file that ends it at once, where somebody makes it (`specbench stop`).
+    """
+
+    def __init__(self, seconds: float | None, stop: Path | None = None) -> None:
         self._end = None if seconds is None else time.monotonic() + seconds
+        self._stop = stop
 
     def is_spent(self) -> bool:
-        return self._end is not None and time.monotonic() >= self._end
+        return self.why is not None
+
+    @property
+    def why(self) -> str | None:
+        """Why no candidate is begun any more; None while one may be."""
+        if self._stop is not None and self._stop.exists():
+            return "somebody asked this run to stop"
+        if self._end is not None and time.monotonic() >= self._end:
+            return "the time budget is spent"
+        return None
 
 
 @dataclass(frozen=True)

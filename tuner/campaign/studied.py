@@ -12,6 +12,7 @@ from tuner.search.shown import Layout
 from tuner.search.stored import StorageUnusable, StoredStudy, open_own_study
 from tuner.search.study import Study
 from tuner.search.verdict import Figures, Verdict
+from tuner.secrets import hidden
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.model import ObjectiveSpec, Sweep
 from tuner.sweep.point import Point
@@ -68,7 +69,7 @@ def stored_study(loaded: LoadedSweep, run: Run, layout: Layout, note: Note) -> S
     except StorageUnusable as error:
         if not run.ledger().records:
             raise storage_refused(loaded, error) from error
-        note(f"search.storage: {url} cannot be used ({error}), the run goes on without it")
+        note(f"search.storage: {hidden(url)} cannot be used ({error}), the run goes on without it")
         return None
 
 

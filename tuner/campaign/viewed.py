@@ -1,5 +1,6 @@
 """The study that `specbench dashboard` shows of a run, whatever state the run is in."""
 
+import os
 from contextlib import suppress
 
 from tuner.campaign.shown import Showing, layout_of
@@ -14,6 +15,7 @@ from tuner.search.stored import (
     open_storage,
     sqlite_url,
 )
+from tuner.sweep.credentials import revealed
 from tuner.sweep.document import read_document
 from tuner.sweep.space import Space
 
@@ -48,6 +50,8 @@ def study_to_view(run: Run) -> tuple[Storage, str | None]:
 def _own_study(run: Run) -> tuple[Storage | None, str]:
     """The storage that the run writes its study to; None, and why, where it is not to be shown."""
     url = run.sweep().search.storage
+    if url is not None:
+        url = revealed(url, os.environ)  # the run's copy has no password
     name = "search.storage" if url else run.study_file.name
     if url is None and not run.study_file.is_file():
         return None, f"this run has no {name}"

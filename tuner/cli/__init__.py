@@ -4,6 +4,7 @@ Exit codes: 0 done, also when nothing beats the baseline; 1 the engine or every 
 input; 3 a regression was found (compare-report); 4 the runs are not comparable; 130 interrupted.
 """
 
+import os
 import signal
 import sys
 from collections.abc import Sequence
@@ -13,12 +14,14 @@ import click
 from tuner.cli.commands import specbench
 from tuner.cli.streams import lost_output, outlive_streams
 from tuner.errors import EngineFailure, UserError
+from tuner.secrets import learn_environment
 
 INTERRUPTED = 130
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and leave with its exit code."""
+    learn_environment(os.environ)
     outlive_streams()
     code = _run(argv)
     if (reason := lost_output()) is not None:

@@ -179,6 +179,42 @@ def compare_report(runs: tuple[Path, ...], **options: Any) -> int:
 
 @specbench.command()
 @click.argument("run", type=RUN)
+@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
+def status(run: Path, as_json: bool) -> None:
+    """Say what RUN is doing, how far it is, its best so far, and whether it lives."""
+    from tuner.cli.runs import show_status
+
+    show_status(run, as_json)
+
+
+@specbench.command()
+@click.argument("run", type=RUN)
+def stop(run: Path) -> None:
+    """End RUN after the trial that is measured now, with its report; Ctrl-C ends it at once."""
+    from tuner.cli.runs import ask_to_stop
+
+    ask_to_stop(run)
+
+
+@specbench.command()
+@click.argument("runs", metavar="[RUN]...", type=RUN, nargs=-1)
+@click.option("--all", "every", is_flag=True, help="Every run below results/.")
+@click.option("--yes", is_flag=True, help="Do it; without this it is only listed.")
+def clean(runs: tuple[Path, ...], every: bool, yes: bool) -> int:
+    """List what killed runs left behind: processes, half-written files, their own state.
+
+    What was measured is never touched, nor a run that a specbench holds, nor a process that is not
+    known by its launch's mark or by its recorded id and start time.
+    """
+    from tuner.cli.runs import clean as clean_runs
+
+    if bool(runs) == every:
+        raise click.UsageError("Give a run, or --all.")
+    return clean_runs(list(runs), every, yes)
+
+
+@specbench.command()
+@click.argument("run", type=RUN)
 @click.option("--host", default="127.0.0.1", show_default=True)
 @click.option("--port", default=8080, show_default=True, type=click.IntRange(1, 65535))
 def dashboard(run: Path, host: str, port: int) -> None:

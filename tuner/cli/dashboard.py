@@ -10,6 +10,8 @@ from tuner.errors import UserError
 from tuner.ledger.run import Run
 from tuner.search.dashboard import serve
 
+LOOPBACK = ("127.0.0.1", "::1", "localhost")
+
 
 def open_dashboard(path: Path, host: str, port: int) -> None:
     """Serve optuna-dashboard over a run until Ctrl-C.
@@ -23,6 +25,11 @@ def open_dashboard(path: Path, host: str, port: int) -> None:
     storage, note = study_to_view(run)
     if note is not None:
         click.echo(note)
+    if host not in LOOPBACK:
+        click.echo(
+            f"{host}: anybody who reaches this machine can read and change it, without a password; "
+            "127.0.0.1 and ssh -L keep it to you"
+        )
     click.echo(f"optuna-dashboard of {run.id} at http://{host}:{port}/ (Ctrl-C ends it)")
     serve(storage, run.path, host, port)
 

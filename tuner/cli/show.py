@@ -8,10 +8,11 @@ from rich.console import Console
 from rich.table import Table
 
 from tuner.choice import objective_of
+from tuner.engine.script import shell_line
 from tuner.ledger.output_words import outputs_words, task_words
 from tuner.ledger.record import TrialRecord
 from tuner.memory.planned import words
-from tuner.plan import Plan, shell_line
+from tuner.plan import Plan
 from tuner.result import Result, far_words, held_out_of, speedups_of
 from tuner.sweep.model import Sweep
 

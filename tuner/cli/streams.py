@@ -6,6 +6,8 @@ import os
 import sys
 from typing import Any, TextIO
 
+from tuner.secrets import hidden_values
+
 
 def outlive_streams() -> None:
     """From now on a stdout or stderr that cannot be written is dropped and not an exception.
@@ -26,7 +28,8 @@ def lost_output() -> str | None:
     sys.stdout.flush()
     raw = getattr(getattr(sys.stdout, "buffer", None), "raw", None)
     lost = raw.lost if isinstance(raw, _Lasting) else None
-    return None if lost is None or lost.errno == errno.EPIPE else lost.strerror
+    gone = (errno.EPIPE, errno.EIO)  # the latter: a terminal that was closed
+    return None if lost is None or lost.errno in gone else lost.strerror
 
 
 class _Lasting(io.FileIO):
@@ -47,10 +50,18 @@ class _Lasting(io.FileIO):
             return memoryview(data).nbytes
 
 
+class _Discreet(io.TextIOWrapper):
+    """The last net: a value that is known for a secret is not shown, whoever prints it."""
+
+    def write(self, text: str) -> int:
+        super().write(hidden_values(text))
+        return len(text)
+
+
 def _lasting(number: int, was: TextIO | None) -> TextIO:
     encoding = was.encoding if was is not None else "utf-8"
     errors = was.errors if was is not None else None
-    return io.TextIOWrapper(
+    return _Discreet(
         io.BufferedWriter(_Lasting(number, "w", closefd=False)),
         encoding=encoding,
         errors="backslashreplace" if errors in (None, "strict") else errors,

@@ -8,6 +8,7 @@ import click
 
 from tuner.campaign.campaign import as_begun, begin_run, measure_all, reopen_run
 from tuner.cli.arguments import TrialCount, unused_trials
+from tuner.cli.finish import run_on_finish
 from tuner.cli.progress import Watch, watch
 from tuner.cli.show import show_result
 from tuner.cli.signals import end_on_signals
@@ -46,17 +47,34 @@ def run(options: SweepOptions) -> int:
     checked = narrowed(checked, machine)
     engine = guarded(engine, machine)
     folder = _folder(options, checked.loaded)
-    end_on_signals()
-    with folder.locked() as cleared:
-        # From here on nobody else writes the run, and nothing refuses it any more.
-        _extend(folder, checked.loaded, options)
-        # With --json, stdout holds the result and nothing else.
-        with watch(checked.loaded, folder, to_stderr=options.as_json) as progress:
-            if cleared is not None:
-                progress.note(cleared)
-            result = _measure(checked, folder, engine, progress, options)
-        _report(folder, result, options)
-    return result.exit_code
+    end_on_signals(outlive_terminal=True)
+    return _go(options, checked, folder, engine).exit_code
+
+
+def _go(options: SweepOptions, checked: Checked, folder: Run, engine: Engine) -> Result:
+    """Measure and report, with the run held; then `on_finish`, if it was held."""
+    outcome = None
+    try:
+        with folder.locked() as cleared:
+            outcome = "failed"
+            # From here on nobody else writes the run, and nothing refuses it any more.
+            _extend(folder, checked.loaded, options)
+            # With --json, stdout holds the result and nothing else.
+            with watch(checked.loaded, folder, to_stderr=options.as_json) as progress:
+                if cleared is not None:
+                    progress.note(cleared)
+                result = _measure(checked, folder, engine, progress, options)
+            _report(folder, result, options)
+            if folder.stop_file.exists():
+                _say_how_to_go_on(folder)
+            outcome = "failed" if result.exit_code else "done"
+    except KeyboardInterrupt:
+        outcome = outcome and "interrupted"
+        raise
+    finally:
+        if outcome is not None:
+            run_on_finish(checked.loaded.sweep.on_finish, folder.path, outcome)
+    return result
 
 
 def _load(options: SweepOptions) -> LoadedSweep:

@@ -14,6 +14,7 @@ from tuner.engine.gpu_watch import ServerGpus
 from tuner.engine.pins import pins
 from tuner.measure.counters import EngineCounters
 from tuner.measure.samples import Request
+from tuner.secrets import hidden_word, hidden_words
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.fields import UNSET
 from tuner.sweep.model import ModelSpec, ServerFlag, Sweep
@@ -88,9 +89,15 @@ class Command:
         """The command that `to_json` wrote."""
         return cls(tuple(data["argv"]), dict(data["env"]), frozenset(data["unset"]))
 
+    def hidden(self) -> "Command":
+        """With `${NAME}` for each secret, as it is kept and shown."""
+        env = {name: hidden_word(value, name) for name, value in self.env.items()}
+        return Command(hidden_words(self.argv), env, self.unset)
+
     def to_json(self) -> dict[str, Any]:
-        """The shape that ledgers and plans show."""
-        return {"argv": list(self.argv), "env": dict(self.env), "unset": sorted(self.unset)}
+        """The shape that ledgers and plans show, without secrets."""
+        shown = self.hidden()
+        return {"argv": list(shown.argv), "env": dict(shown.env), "unset": sorted(shown.unset)}
 
 
 @dataclass(frozen=True)

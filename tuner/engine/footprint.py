@@ -19,6 +19,7 @@ from typing import Any
 import psutil
 
 from tuner.engine.process_table import is_alive, with_descendants
+from tuner.engine.server_log import ServerLog
 
 MARK = "SPECBENCH_LAUNCH"
 """The variable that every process of a launch inherits; its value is unique to the launch."""
@@ -80,7 +81,7 @@ def end_left_behind(footprint: Path) -> tuple[int, list[int]]:
     footprint stays. A file that is no footprint names no process. Another host's stays as it is:
     on a folder that hosts share it is the only record of a server over there.
     """
-    if _is_another_hosts(footprint):
+    if is_another_hosts(footprint):
         return 0, []
     mark, identities = _read(footprint)
     ended: set[psutil.Process] = set()
@@ -97,12 +98,19 @@ def end_left_behind(footprint: Path) -> tuple[int, list[int]]:
                     process.terminate()
         ended |= members
         time.sleep(0.05)
+    ServerLog(footprint.with_name(footprint.name.removesuffix(SUFFIX) + ".log")).seal()
     with suppress(OSError):
         footprint.unlink(missing_ok=True)
     return len(ended), []
 
 
-def _is_another_hosts(footprint: Path) -> bool:
+def processes_left(footprint: Path) -> list[int]:
+    """The ids of what `end_left_behind` would end; ends nothing."""
+    return sorted(process.pid for process in _left(*_read(footprint)))
+
+
+def is_another_hosts(footprint: Path) -> bool:
+    """The launch was on another host, which alone knows what is left of it."""
     try:
         host = json.loads(footprint.read_bytes())["host"]
     except (OSError, ValueError, TypeError, KeyError):

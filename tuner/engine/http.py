@@ -9,6 +9,7 @@ import requests
 from tuner.engine.sglang.counters import counters_of
 from tuner.errors import EngineFailure, Failure
 from tuner.measure.counters import EngineCounters
+from tuner.secrets import hidden
 
 HEALTH_LIMIT_S = 20.0
 """SGLang's /health generates a token, takes a second or more and gives up after 20."""
@@ -166,5 +167,5 @@ def _reason(error: BaseException) -> str:
 
 
 def _short(what: object) -> str:
-    text = " ".join(str(what).split())
+    text = hidden(" ".join(str(what).split()))
     return text if len(text) <= 200 else f"{text[:197]}..."

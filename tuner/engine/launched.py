@@ -17,11 +17,13 @@ from tuner.engine.base import ServerConfig
 from tuner.engine.gpu_watch import ServerGpus, gpus_of
 from tuner.engine.http import HEALTH_LIMIT_S, ServerApi
 from tuner.engine.process import ProcessTree, child_environment
+from tuner.engine.server_log import ServerLog
 from tuner.engine.sglang import flags
 from tuner.engine.sglang.deaths import cause_of_death, has_port_conflict, is_dying, log_tail
 from tuner.engine.sglang.switching import STEPS_VARIABLE, SWITCH_VARIABLE
 from tuner.errors import EngineFailure, Failure, UserError
 from tuner.measure.counters import EngineCounters
+from tuner.secrets import hidden
 from tuner.sweep.model import TimeoutSpec
 
 PORT_WAIT_S = 5.0
@@ -116,7 +118,7 @@ class LaunchedServer:
         while True:
             self.check_alive()
             if has_port_conflict(self._log_text()):
-                raise self._failure(*cause_of_death(None, self._log_text()))
+                raise self._failure(*cause_of_death(None, self._shown_log()))
             left = deadline - time.monotonic()
             if self._api.is_healthy(min(HEALTH_LIMIT_S, left)):
                 return
@@ -124,7 +126,7 @@ class LaunchedServer:
                 raise self._failure(
                     Failure.LAUNCH_TIMEOUT,
                     f"not ready after {self._launch.timeouts.launch:g} s, "
-                    f"last line: {log_tail(self._log_text(), 1)[:200] or 'an empty log'}",
+                    f"last line: {log_tail(self._shown_log(), 1)[:200] or 'an empty log'}",
                 )
             self._tree.observe()
             time.sleep(pause)
@@ -156,27 +158,25 @@ class LaunchedServer:
         elif status is None:
             self._tree.observe()
             return
-        raise self._failure(*cause_of_death(status, self._log_text()))
+        raise self._failure(*cause_of_death(status, self._shown_log()))
 
     def _explained(self, failure: EngineFailure) -> EngineFailure:
         """The cause of death where the server died of what the client saw, else `failure`."""
         broke = failure.label is Failure.CLIENT
         status = self._tree.wait(DEATH_WAIT_S if broke else 0.0)
         if status is not None and failure.label is not Failure.WRONG_SERVER:
-            return self._failure(*cause_of_death(status, self._log_text()))
+            return self._failure(*cause_of_death(status, self._shown_log()))
         return self._failure(failure.label, failure.message)
 
     def _failure(self, label: Failure, message: str) -> EngineFailure:
-        return EngineFailure(label, message, log_tail(self._log_text()))
+        return EngineFailure(label, message, log_tail(self._shown_log()))
 
     def _log_text(self) -> str:
-        try:
-            with self._launch.log.open("rb") as file:
-                size = file.seek(0, 2)
-                file.seek(max(0, size - LOG_READ_BYTES))
-                return file.read().decode("utf-8", errors="replace")
-        except FileNotFoundError:
-            return ""
+        return ServerLog(self._launch.log).end(LOG_READ_BYTES)
+
+    def _shown_log(self) -> str:
+        """Without secrets: before lines are cut, since no half of one would be known."""
+        return hidden(self._log_text())
 
     def stop(self) -> None:
         """End every process, then wait until ports and GPU memory are back; safe to repeat.

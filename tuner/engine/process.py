@@ -23,6 +23,7 @@ import psutil
 
 from tuner.engine.footprint import MARK, Footprint
 from tuner.engine.process_table import is_alive, with_descendants
+from tuner.engine.server_log import ServerLog
 from tuner.errors import UserError
 
 TERM_GRACE_S = 4.0
@@ -151,6 +152,7 @@ class ProcessTree:
         self._observed = now
         with suppress(psutil.NoSuchProcess):
             self._seen.update(psutil.Process(self._popen.pid).children(recursive=True))
+        ServerLog(self._log_path).cut()
         alive = [process.pid for process in self._seen if is_alive(process)]
         self._footprint.update([self._popen.pid, *alive])
 
@@ -166,6 +168,7 @@ class ProcessTree:
             all_gone = self._kill()
             with suppress(subprocess.TimeoutExpired):
                 self._popen.wait(timeout=REAP_LIMIT_S)
+            ServerLog(self._log_path).seal()
             if all_gone:
                 self._footprint.remove()
             self._ended = True

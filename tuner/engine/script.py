@@ -4,22 +4,55 @@ import shlex
 from collections.abc import Sequence
 
 from tuner.engine.base import Command
+from tuner.secrets import flag_in, spans_of_word, variable_in
 
 PORT = "PORT"
 """The word that stands for the port in `Engine.command`."""
 
 
 def launch_script(command: Command, comment: Sequence[str] = ()) -> str:
-    """A launch as a bash script; PORT comes from the environment, 30000 without one."""
+    """A launch as a bash script; PORT comes from the environment, 30000 without one.
+
+    Secrets come from the environment too: the script has their variables' names, and says which
+    one is not set.
+    """
+    command = command.hidden()
     lines = ["#!/usr/bin/env bash", *(f"# {' '.join(line.split())}" for line in comment), "set -eu"]
     lines += [f"unset {name}" for name in sorted(command.unset)]
-    lines += [f"export {name}={shlex.quote(value)}" for name, value in sorted(command.env.items())]
-    words = [_word(word) for word in command.argv]
+    for name, value in sorted(command.env.items()):
+        lines.append(f"export {name}={shell_word(value, name)}")
+    before = (None, *map(flag_in, command.argv))
+    words = [_word(word, name) for word, name in zip(command.argv, before, strict=False)]
     return "\n".join([*lines, "exec " + _folded(words)]) + "\n"
 
 
-def _word(word: str) -> str:
-    return '"${PORT:-30000}"' if word == PORT else shlex.quote(word)
+def shell_line(command: Command) -> str:
+    """A command as one line of a shell: `env -u NAME NAME=value words...`, without secrets."""
+    command = command.hidden()
+    words = [word for name in sorted(command.unset) for word in ("-u", name)]
+    words += [f"{k}={shell_word(v, k)}" for k, v in sorted(command.env.items())]
+    before = (None, *map(flag_in, command.argv))
+    argv = [shell_word(word, name) for word, name in zip(command.argv, before, strict=False)]
+    return " ".join([*(["env", *words] if words else []), *argv])
+
+
+def shell_word(word: str, name: str | None = None) -> str:
+    """A word in the shell's quotes; `${NAME}` in the place of a secret is the variable NAME."""
+    parts, end = [], 0
+    for span in spans_of_word(word, name):
+        if (variable := variable_in(word[span.start : span.end])) is not None:
+            parts += [word[end : span.start], f'"${{{variable}:?set it, it is a secret}}"']
+            end = span.end
+    if not parts:
+        return shlex.quote(word)
+    parts.append(word[end:])
+    return "".join(
+        shlex.quote(part) if part and index % 2 == 0 else part for index, part in enumerate(parts)
+    )
+
+
+def _word(word: str, name: str | None) -> str:
+    return '"${PORT:-30000}"' if word == PORT else shell_word(word, name)
 
 
 def _folded(words: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ class RunFolder:
 
     @property
     def sweep_file(self) -> Path:
-        """The sweep file, byte for byte as it was given."""
+        """The sweep file, byte for byte as it was given but for its secrets."""
         return self.path / "sweep.yaml"
 
     @property
@@ -47,6 +47,16 @@ class RunFolder:
     def comm_file(self) -> Path:
         """What the stage comm measured, or why it did not."""
         return self.path / "comm.json"
+
+    @property
+    def state_file(self) -> Path:
+        """What the run is doing; there only while a specbench holds it. See `ledger.at_work`."""
+        return self.path / "state.json"
+
+    @property
+    def stop_file(self) -> Path:
+        """Asks the specbench that holds the run to begin no further trial."""
+        return self.path / "stop"
 
     @property
     def logs(self) -> Path:

@@ -1,6 +1,7 @@
 """Servers of a specbench that was killed: they hold GPU memory until somebody ends them."""
 
 import fcntl
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -8,6 +9,8 @@ from typing import IO
 
 from tuner.engine.footprint import end_left_behind
 from tuner.ledger.folder import RunFolder
+
+PROBES = 4
 
 
 def end_servers(run: RunFolder) -> list[str]:
@@ -21,10 +24,19 @@ def end_servers(run: RunFolder) -> list[str]:
         beside = RunFolder(path)
         if path == run.path.resolve() or not beside.running:
             continue
-        with _lock_of(beside.trials_file) as is_ours:
+        with lock_of(beside.trials_file) as is_ours:
             if is_ours:
                 notes += _end(beside)
     return notes
+
+
+def lock_soon(file: IO[bytes]) -> bool:
+    """`try_lock`, a few times: `specbench status` has the lock for a moment to see who has it."""
+    for _ in range(PROBES):
+        if try_lock(file):
+            return True
+        time.sleep(0.05)
+    return try_lock(file)
 
 
 def try_lock(file: IO[bytes]) -> bool:
@@ -37,7 +49,8 @@ def try_lock(file: IO[bytes]) -> bool:
 
 
 @contextmanager
-def _lock_of(trials_file: Path) -> Iterator[bool]:
+def lock_of(trials_file: Path) -> Iterator[bool]:
+    """Hold a run's lock while the block runs; False where it cannot be had."""
     try:
         file = trials_file.open("r+b")
     except OSError:  # gone, or another user's: no business of this run

@@ -13,10 +13,9 @@ import pynvml
 
 from tuner import __version__
 from tuner.errors import UserError
+from tuner.secrets import hidden_word
 
 _SHOWN = re.compile(r"^(NCCL_|SGLANG_|CUDA_VISIBLE_DEVICES$)")
-_SECRET = re.compile(r"TOKEN|KEY|SECRET|PASSWORD|CREDENTIAL", re.IGNORECASE)
-MASK = "(hidden)"
 
 
 def machine_facts() -> dict[str, Any]:
@@ -57,7 +56,7 @@ def read_machine(file: Path) -> dict[str, Any]:
 def inherited_variables(environ: Mapping[str, str]) -> dict[str, str]:
     """The variables that a server inherits and that change its speed; secrets are masked."""
     return {
-        name: MASK if _SECRET.search(name) else value
+        name: hidden_word(value, name)
         for name, value in sorted(environ.items())
         if _SHOWN.search(name)
     }

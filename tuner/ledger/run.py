@@ -14,8 +14,9 @@ from pydantic import Field, ValidationError
 
 from tuner import __version__
 from tuner.errors import UserError
+from tuner.ledger.at_work import forget_state
 from tuner.ledger.folder import RunFolder
-from tuner.ledger.left_behind import end_servers, try_lock
+from tuner.ledger.left_behind import end_servers, lock_soon, try_lock
 from tuner.ledger.lines import Ledger, parse_ledger
 from tuner.ledger.machine import machine_facts, read_machine
 from tuner.ledger.models_kept import keep_configs, read_configs
@@ -23,6 +24,8 @@ from tuner.ledger.record import TrialRecord
 from tuner.ledger.resumable import refuse_unusable
 from tuner.ledger.whole import write_json
 from tuner.memory.models import Configs
+from tuner.secrets import hidden_values
+from tuner.sweep.credentials import without_secrets
 from tuner.sweep.document import read_document
 from tuner.sweep.fields import Strict
 from tuner.sweep.model import Sweep
@@ -77,7 +80,7 @@ class Run(RunFolder):
         try:
             path = _new_folder(root, stamp)
             run = cls(path, settings)
-            run.sweep_file.write_bytes(sweep_text.encode("utf-8"))
+            run.sweep_file.write_bytes(without_secrets(sweep_text).encode("utf-8"))
             write_json(run.machine_file, machine_facts())
             write_json(run.settings_file, settings.model_dump())
             run.trials_file.touch()
@@ -116,7 +119,10 @@ class Run(RunFolder):
             raise UserError(message, settings_file) from error
 
     def sweep_text(self) -> str:
-        """The sweep file as it was given. Raises UserError where it is gone or broken."""
+        """The sweep file as it was given, its secrets as `${NAME}`.
+
+        Raises UserError where it is gone or broken.
+        """
         try:
             return self.sweep_file.read_bytes().decode("utf-8")
         except OSError as error:
@@ -187,7 +193,7 @@ class Run(RunFolder):
         except OSError as error:
             raise UserError(f"{error.strerror}, it must be writable", self.trials_file) from error
         with file:
-            if not try_lock(file):
+            if not lock_soon(file):
                 message = "another specbench is writing this run, wait for it or stop it"
                 raise UserError(message, self.path)
             data = file.readall()
@@ -202,10 +208,12 @@ class Run(RunFolder):
             notes = [*([ledger.note] if ledger.note else []), *end_servers(self)]
             keep_configs(self.models_file, self.sweep())
             self._writing, self._held = file, Ledger(ledger.records)
+            forget_state(self)
             try:
                 yield "; ".join(notes) or None
             finally:
                 self._writing = self._held = None
+                forget_state(self)
                 with suppress(UserError):  # a model that a server has fetched; its absence is shown
                     keep_configs(self.models_file, self.sweep())
 
@@ -216,11 +224,12 @@ class Run(RunFolder):
         """
         assert self._writing is not None and self._held is not None, "append is for a locked run"
         lines = [
-            json.dumps(record.model_dump(), ensure_ascii=False, allow_nan=False) + "\n"
+            hidden_values(json.dumps(record.model_dump(), ensure_ascii=False, allow_nan=False))
+            + "\n"
             for record in records
         ]
         before = self._writing.tell()
-        left = memoryview("".join(lines).encode("utf-8"))
+        left = memoryview(hidden_values("".join(lines)).encode("utf-8"))
         try:
             while left:
                 left = left[self._writing.write(left) :]

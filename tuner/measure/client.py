@@ -11,6 +11,7 @@ import aiohttp
 
 from tuner.measure.samples import Request, RequestSample, Window
 from tuner.measure.stream import BadStreamError, TokenStream
+from tuner.secrets import hidden
 
 _ERROR_BODY_CHARS = 300
 
@@ -128,7 +129,7 @@ class _Window:
             chunk_tokens=tuple(stream.chunk_tokens),
             ended=round(time.perf_counter() - began, 6),
             finish_reason=stream.finish_reason,
-            error=error,
+            error=None if error is None else hidden(error),
             timed_out=timed_out,
             prompt_tokens=stream.prompt_tokens,
             engine_tokens=stream.engine_tokens,
@@ -149,7 +150,7 @@ class _Window:
         ):
             if response.status != 200:
                 words = (await response.text(errors="replace")).split()
-                text = " ".join(words)[:_ERROR_BODY_CHARS]
+                text = hidden(" ".join(words))[:_ERROR_BODY_CHARS]
                 raise _RefusedError(f"the server answered HTTP {response.status}: {text}")
             async for data in response.content.iter_any():
                 if stream.feed(data, time.perf_counter()):

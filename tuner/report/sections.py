@@ -15,6 +15,7 @@ from tuner.report.text import (
     number,
 )
 from tuner.report.top_table import has_energy, is_cut, percent
+from tuner.sweep.trusted import trusted_code
 
 MAX_FAILURES = 30
 
@@ -192,6 +193,8 @@ def facts(findings: Findings) -> str:
         "specbench": escaped(findings.run.settings.specbench),
         "time spent": time_spent(findings),
     }
+    if (trusted := trusted_code(findings.sweep)) is not None:
+        shown["code"] = escaped(trusted)
     if findings.simulated:
         shown = {
             k: f"{v} (of this machine, not of the one that is simulated)" if k == "GPUs" else v

@@ -14,6 +14,7 @@ from optuna.trial import TrialState
 from tuner.search.attributes import Attributes, Kind, forget_params, note_attributes, put
 from tuner.search.run_files import artifact_id, linked
 from tuner.search.shown import Layout, Shown
+from tuner.secrets import hidden
 
 VERSION = 1
 """Of what is written of a trial. A study of another one is not shown but made anew."""
@@ -274,4 +275,4 @@ def _reason(error: Exception) -> str:
     cause: BaseException = error
     while cause.__cause__ is not None or cause.__context__ is not None:
         cause = cause.__cause__ or cause.__context__ or cause
-    return (str(cause).splitlines() or [type(cause).__name__])[0]
+    return hidden((str(cause).splitlines() or [type(cause).__name__])[0])

@@ -100,6 +100,12 @@ def read_document(text: str, source: str) -> Document:
     return document
 
 
+def compose(text: str) -> yaml.Node | None:
+    """The nodes of a document that `read_document` has read."""
+    node: yaml.Node | None = _Loader(text).get_single_node()
+    return node
+
+
 class _Refused(yaml.MarkedYAMLError):
     """YAML that has a meaning which a sweep file has no use for."""
 

@@ -1,11 +1,15 @@
 """The door: a sweep file becomes a Sweep, or one sentence that says what to mend and where."""
 
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pydantic import ValidationError
 
 from tuner.errors import UserError
+from tuner.secrets import is_secret
+from tuner.sweep.credentials import reveal
 from tuner.sweep.document import Document, read_document, spell
 from tuner.sweep.model import STEP_SWITCHERS, Sweep
 from tuner.sweep.refusal import refusal
@@ -26,7 +30,7 @@ class LoadedSweep:
     prompts: tuple[Prompt, ...]
     path: Path
     text: str
-    """The file as it was read, for the run folder."""
+    """The file as it was read, with its secrets."""
     task: tuple[Question, ...] = ()
     """The questions of `workload.task`."""
 
@@ -35,8 +39,14 @@ class LoadedSweep:
         return read_document(self.text, str(self.path))
 
 
-def load_sweep(path: Path, *, engine: str | None = None, beside: Path | None = None) -> LoadedSweep:
-    """Read and check a sweep file.
+def load_sweep(
+    path: Path,
+    *,
+    engine: str | None = None,
+    beside: Path | None = None,
+    environ: Mapping[str, str] = os.environ,
+) -> LoadedSweep:
+    """Read and check a sweep file; secrets that it names as `${NAME}` are taken from `environ`.
 
     `engine` replaces `engine.kind`, as `--engine` does. A file of prompts is looked for in
     `beside`, by default the sweep file's folder. Raises UserError whose text is
@@ -48,6 +58,7 @@ def load_sweep(path: Path, *, engine: str | None = None, beside: Path | None = N
         raise UserError("a sweep file is a mapping, begin with `name: ...`", f"{path}:1")
     if engine is not None and isinstance(document.value.get("engine"), dict):
         document.value["engine"]["kind"] = engine
+    reveal(document, environ)
     try:
         sweep = Sweep.model_validate(document.value)
     except ValidationError as error:
@@ -122,6 +133,13 @@ def _check_across(document: Document, sweep: Sweep) -> None:
                 raise document.error(
                     (section, "env", name),
                     f"specbench sets this variable, {RESERVED_VARIABLES[name]}",
+                )
+    for kind in ("flags", "env"):
+        for name in getattr(sweep.space, kind):
+            if is_secret(name):
+                raise document.error(
+                    ("space", kind, name),
+                    f"a secret is no dimension of a search, write it in server.{kind}",
                 )
     if sweep.server.step_switch:
         _check_step_switch(document, sweep)

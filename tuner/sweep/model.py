@@ -238,7 +238,8 @@ class SearchSpec(Strict):
     seed: Annotated[int, Field(ge=0)] = 0
     """Of samplers, and of ties."""
     time_budget: Seconds | None = None
-    """No new candidate is begun after this; default: no end."""
+    """No new candidate is begun after this, what is being measured is finished
+    (docs/long_runs.md#when-it-ends); default: no end."""
     objective: ObjectiveSpec = ObjectiveSpec()
     max_failures: Annotated[int, Field(ge=1)] = 3
     """Failed launches in a row that stop the run."""
@@ -287,3 +288,6 @@ class Sweep(Strict):
     measure: MeasureSpec = MeasureSpec()
     search: SearchSpec = SearchSpec()
     timeouts: TimeoutSpec = TimeoutSpec()
+    on_finish: list[Annotated[str, Field(min_length=1)]] = []
+    """A command that is run when a run ends, word by word, no shell: `[notify-send, done]`
+    (docs/long_runs.md#when-it-ends)."""

@@ -17,6 +17,7 @@ from typing import Any
 
 from tuner.engine.base import Tokenised
 from tuner.measure.samples import Request
+from tuner.secrets import hidden
 from tuner.sweep.model import ModelSpec, ServerSpec
 from tuner.sweep.workload import Prompt
 
@@ -122,7 +123,7 @@ class Tokeniser:
 def as_text(prompts: Sequence[Prompt], doubt: str | None) -> Tokenised:
     """Prompts as texts, for a server that tokenises them itself."""
     requests = tuple(Request(prompt.id, prompt.kind, text=prompt.text) for prompt in prompts)
-    return Tokenised(requests, doubt)
+    return Tokenised(requests, None if doubt is None else hidden(doubt))
 
 
 def default_python(python: str | None) -> str:

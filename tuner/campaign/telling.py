@@ -1,0 +1,56 @@
+"""A run's listener that also writes what the run does into its folder, for `specbench status`."""
+
+import time
+from datetime import UTC, datetime
+
+from tuner.campaign.going import Progress, Standing
+from tuner.ledger.at_work import own_state, write_state
+from tuner.ledger.record import TrialRecord
+from tuner.ledger.run import Run
+from tuner.trial.attempt import Phase
+
+
+class Telling:
+    """Passes everything on; see `campaign.Progress`. Writes between windows, never in one."""
+
+    def __init__(self, progress: Progress, run: Run) -> None:
+        self._progress, self._run = progress, run
+        self._began, self._clock = datetime.now(UTC), time.monotonic()
+        self._measured = 0
+        self._left: int | None = None
+        """Candidates that are still wanted, once one trial has said so."""
+        write_state(run, own_state(self._began, "beginning"))
+
+    def phase(self, phase: Phase) -> None:
+        point = "no speculation" if phase.point is None else phase.point.label()
+        state = own_state(
+            self._began,
+            phase.doing,
+            trial=phase.trial,
+            role=phase.role,
+            configuration=point,
+            concurrency=phase.concurrency,
+            window=phase.window,
+            windows=phase.windows,
+            left_s=self._left_s(),
+        )
+        write_state(self._run, state)
+        self._progress.phase(phase)
+
+    def recorded(self, record: TrialRecord, standing: Standing) -> None:
+        self._measured += 1
+        self._left = standing.wanted - standing.done
+        self._progress.recorded(record, standing)
+
+    def step(self, message: str) -> None:
+        write_state(self._run, own_state(self._began, message, left_s=self._left_s()))
+        self._progress.step(message)
+
+    def note(self, message: str) -> None:
+        self._progress.note(message)
+
+    def _left_s(self) -> float | None:
+        if not self._measured or self._left is None:
+            return None
+        each = (time.monotonic() - self._clock) / self._measured
+        return round(each * max(0, self._left), 1)

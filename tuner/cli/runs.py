@@ -1,0 +1,145 @@
+"""`specbench status`, `stop` and `clean`: runs that go on, and what is left of those that died."""
+
+import json
+import socket
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import click
+
+from tuner.choice import fastest_candidate
+from tuner.cli.progress import spell_time
+from tuner.errors import UserError
+from tuner.ledger.at_work import State, read_state
+from tuner.ledger.leftover import clear, leftovers
+from tuner.ledger.run import Run
+from tuner.sweep.document import read_document
+from tuner.sweep.space import Space
+
+
+def show_status(path: Path, as_json: bool) -> None:
+    """Print what a run is doing, how far it is and its best so far. Raises UserError."""
+    found = status_of(Run.open(path))
+    if as_json:
+        click.echo(json.dumps(found, indent=2))
+    else:
+        click.echo("\n".join(_lines(found)))
+
+
+def status_of(run: Run) -> dict[str, Any]:
+    """What `--json` prints; None is what is not known.
+
+    `state` is `running`; `stopping` once it was asked to stop; `elsewhere` where another host says
+    that it runs there, which cannot be seen from here; `killed` where it ended without a word; or
+    `ended`.
+    """
+    is_held, told = run.is_being_written, read_state(run)
+    if told is not None and not is_held:  # it may have begun in between
+        is_held = run.is_being_written
+    ledger, sweep = run.ledger(), run.sweep()
+    best, value = fastest_candidate(ledger, sweep.search.objective)
+    return {
+        "run": str(run.path),
+        "state": _state(run, is_held, told),
+        "now": None if told is None else asdict(told),
+        "done": len(ledger.candidates),
+        "wanted": _wanted(run),
+        "failed": sum(each.outcome != "ok" for each in ledger.candidates),
+        "has_baseline": ledger.baseline is not None,
+        "best": None
+        if best is None
+        else {
+            "trial": best.trial,
+            "configuration": None if best.at is None else best.at.label(),
+            "speedup": value,
+        },
+        "report": str(run.report_md) if run.report_md.exists() else None,
+    }
+
+
+def _state(run: Run, is_held: bool, told: State | None) -> str:
+    if is_held:
+        return "stopping" if run.stop_file.exists() else "running"
+    if told is not None:
+        return "killed" if told.host == socket.gethostname() else "elsewhere"
+    return "killed" if run.running else "ended"
+
+
+def _wanted(run: Run) -> int:
+    """Candidates in all; a run that times settings first may find that fewer make sense."""
+    sweep = run.sweep()
+    if sweep.engine.kind == "endpoint":
+        return 1
+    points = len(
+        Space.from_sweep(sweep, read_document(run.sweep_text(), str(run.sweep_file))).points
+    )
+    return points if sweep.search.sampler == "grid" else min(points, run.settings.wanted)
+
+
+def _lines(found: dict[str, Any]) -> list[str]:
+    now, best = found["now"], found["best"]
+    lines = [f"{found['run']}: {_STATES[found['state']]}"]
+    if now is not None:
+        lines.append(f"  process {now['pid']} on {now['host']}, since {now['began']}")
+        about = "" if now["trial"] is None else f"trial {now['trial']}, {now['configuration']}: "
+        window = "" if now["window"] is None else f" {now['window']}/{now['windows']}"
+        level = "" if now["concurrency"] is None else f" at concurrency {now['concurrency']}"
+        lines.append(f"  {about}{now['doing']}{window}{level} (said {now['told']})")
+    count = f"  {found['done']} of {found['wanted']} candidates"
+    lines.append(count + (f", {found['failed']} without numbers" if found["failed"] else ""))
+    if best is not None and best["speedup"] is not None:
+        name = best["configuration"] or "the server as it is"
+        lines.append(f"  best so far: trial {best['trial']}, {name}, {best['speedup']:.3f}x")
+    if now is not None and now["left_s"] is not None and found["state"] == "running":
+        lines.append(f"  about {spell_time(now['left_s'])} left")
+    if found["state"] in ("killed", "ended") and found["done"] < found["wanted"]:
+        lines.append(f"  go on with: specbench sweep --resume {found['run']}")
+    if found["report"] is not None:
+        lines.append(f"  report: {found['report']}")
+    return lines
+
+
+_STATES = {
+    "running": "running",
+    "stopping": "running, and ends after the trial that runs",
+    "elsewhere": "running on another host, as far as it said",
+    "killed": "not running, it ended without a word; specbench clean RUN shows what it left",
+    "ended": "not running",
+}
+
+
+def ask_to_stop(path: Path) -> None:
+    """Ask the specbench that holds the run to begin no further trial. Raises UserError."""
+    run = Run.open(path)
+    state = _state(run, run.is_being_written, read_state(run))
+    if state not in ("running", "stopping", "elsewhere"):
+        raise UserError("no specbench is at work on this run, there is nothing to stop", path)
+    try:
+        run.stop_file.touch()
+    except OSError as error:
+        raise UserError(f"{error.strerror}, it must be writable", run.stop_file) from error
+    if state != "elsewhere" and not run.is_being_written:  # it ended in this moment
+        run.stop_file.unlink(missing_ok=True)
+    click.echo(f"{path}: ends after the trial that runs, with a report")
+    click.echo(f"it can go on later: specbench sweep --resume {path}")
+
+
+def clean(paths: list[Path], is_asked_for_all: bool, does: bool) -> int:
+    """List what killed runs left, or remove it. Returns the exit code. Raises UserError."""
+    runs = sorted(file.parent for file in Path("results").glob("*/*/trials.jsonl"))
+    left = 0
+    for path in runs if is_asked_for_all else paths:
+        run = Run.open(path)
+        if is_asked_for_all and run.is_being_written:
+            click.echo(f"{path}: at work, left alone")
+            continue
+        found = leftovers(run)
+        left += len(found)
+        for line in clear(run) if does and found else (f"{e.path}: {e.what}" for e in found):
+            click.echo(line)
+    if not left:
+        click.echo("nothing is left behind")
+    elif not does:
+        click.echo("--yes ends these processes and removes these files; what was measured stays")
+    return 0

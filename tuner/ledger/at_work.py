@@ -1,0 +1,74 @@
+"""What a run says of itself while it goes on, and how it is asked to stop: two files in its folder.
+
+state.json is there while a specbench holds the run; it is about the moment and nothing is ever
+counted from it. `stop` is made by `specbench stop` and read before each candidate: no signal is
+sent, so that no stranger's process can be met, and it works over a shared folder.
+"""
+
+import json
+import os
+import socket
+from contextlib import suppress
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from typing import Any
+
+from tuner.ledger.folder import RunFolder
+from tuner.ledger.whole import write_json
+
+
+@dataclass(frozen=True)
+class State:
+    """state.json. What is not known is None."""
+
+    pid: int
+    host: str
+    began: str
+    """When this specbench began; UTC, ISO 8601 with Z, as `told`."""
+    told: str
+    """When this was written: at the beginning of each window, launch and step."""
+    doing: str
+    """launching, warming, measuring or stopping; or a sentence of a step besides trials."""
+    trial: int | None = None
+    role: str | None = None
+    configuration: str | None = None
+    concurrency: int | None = None
+    window: int | None = None
+    windows: int | None = None
+    left_s: float | None = None
+    """Seconds until the wanted candidates are measured, as the trials of this call took."""
+
+
+def own_state(began: datetime, doing: str, **about: Any) -> State:
+    """The state of this process now."""
+    return State(os.getpid(), socket.gethostname(), stamp(began), stamp(), doing, **about)
+
+
+def stamp(when: datetime | None = None) -> str:
+    """UTC as state.json writes it; now without a time."""
+    return (when or datetime.now(UTC)).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def write_state(run: RunFolder, state: State) -> None:
+    """Say what the run does. A full disk does not end it."""
+    with suppress(OSError):
+        write_json(run.state_file, asdict(state))
+
+
+def read_state(run: RunFolder) -> State | None:
+    """What the run said last; None where it said nothing, or nothing that can be read."""
+    try:
+        found = json.loads(run.state_file.read_bytes())
+        known = {each.name for each in fields(State)}
+        state = State(**{name: value for name, value in found.items() if name in known})
+        datetime.fromisoformat(state.told)
+    except (OSError, ValueError, TypeError, AttributeError, RecursionError):
+        return None
+    return state
+
+
+def forget_state(run: RunFolder) -> None:
+    """Nobody holds the run any more, or somebody just began to: remove both files."""
+    for file in (run.state_file, run.stop_file):
+        with suppress(OSError):
+            file.unlink(missing_ok=True)
