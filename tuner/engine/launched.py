@@ -123,8 +123,8 @@ class LaunchedServer:
             if time.monotonic() > deadline:
                 raise self._failure(
                     Failure.LAUNCH_TIMEOUT,
-                    f"not ready after {self._launch.timeouts.launch:g} s, "
-                    f"last line: {log_tail(self._log_text(), 1)[:200] or 'an empty log'}",
+                    f"not ready after {self._launch.timeouts.launch:g} s (timeouts.launch), "
+                    f"last line: {_last_line(self._log_text())}",
                 )
             self._tree.observe()
             time.sleep(pause)
@@ -204,3 +204,9 @@ class LaunchedServer:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+
+
+def _last_line(log_text: str) -> str:
+    """The last that the server did; that it was asked whether it is up is nothing it did."""
+    lines = [line for line in log_text.splitlines() if line.strip() and "GET /health" not in line]
+    return log_tail(lines[-1], 1)[:200] if lines else "an empty log"
