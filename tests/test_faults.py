@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Sequence
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tuner.engine.make import make_engine
 from tuner.engine.simulated.faults import FAULTS
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
+from tuner.report.run_report import write_report
 from tuner.sweep.door import LoadedSweep, load_sweep
 
 SWEEP = """
@@ -89,3 +91,34 @@ def test_a_fault_costs_its_trial_and_no_other(
     assert footprints(run.logs) == []
     again = go(loaded, reopen_run(run.path, loaded, None))
     assert (again.records, again.notes) == ([], [])
+
+
+class Stepping(datetime):
+    """A clock that somebody sets back by an hour each time it is read."""
+
+    reads = 0
+
+    @classmethod
+    def now(cls, tz: tzinfo | None = None) -> "Stepping":
+        cls.reads += 1
+        return cls(2026, 11, 29, 17, 0, 0, tzinfo=tz) - cls.reads * timedelta(hours=1)
+
+
+def test_a_clock_that_steps_back_is_only_seen_in_dates(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Trials keep their order, no time is negative, and the dashboard's study takes them."""
+    for module in ("tuner.trial.bench", "tuner.search.shown", "tuner.ledger.run"):
+        monkeypatch.setattr(f"{module}.datetime", Stepping)
+    loaded = faulty(tmp_path, rows("stopping")[1:2])
+    run = begin_run(tmp_path / "runs", loaded, None)
+    said = go(loaded, run)
+    records = run.records()
+    started = [record.started for record in records]
+    assert started == sorted(started, reverse=True) and len(set(started)) == len(started) == 3
+    for record in records:
+        assert record.launch_s and record.launch_s > 0
+        assert record.measured_s and record.measured_s > 0
+        assert record.metrics["1"]["output_tok_s"] > 0
+    assert not any("dashboard" in note for note in said.notes)
+    assert write_report(run).exists()

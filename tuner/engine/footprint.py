@@ -51,8 +51,13 @@ class Footprint:
             "processes": [[pid, when] for pid, when in ticks.items() if when is not None],
         }
         partial = self._path.with_name(self._path.name + ".partial")
-        partial.write_text(json.dumps(data) + "\n", encoding="utf-8")
-        partial.replace(self._path)
+        try:
+            partial.write_text(json.dumps(data) + "\n", encoding="utf-8")
+            partial.replace(self._path)
+        except OSError:
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
+            raise
         self._written = wanted
 
     def update(self, pids: Iterable[int]) -> None:

@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from tuner.engine import gpu, ports
 from tuner.engine.base import ServerConfig
+from tuner.engine.full_disk import refuse_full_disk
 from tuner.engine.gpu_watch import ServerGpus, gpus_of
 from tuner.engine.http import HEALTH_LIMIT_S, ServerApi
 from tuner.engine.process import ProcessTree, child_environment
@@ -167,6 +168,8 @@ class LaunchedServer:
         return self._failure(failure.label, failure.message)
 
     def _failure(self, label: Failure, message: str) -> EngineFailure:
+        """Raises UserError instead where the disk is full: that is nobody's failure but its."""
+        refuse_full_disk(self._launch.log)
         return EngineFailure(label, message, log_tail(self._log_text()))
 
     def _log_text(self) -> str:
