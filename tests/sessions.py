@@ -21,6 +21,7 @@ from tuner.campaign.campaign import reopen_run, run_sweep
 from tuner.cli.signals import end_on_signals
 from tuner.engine.http import ServerApi
 from tuner.engine.make import make_engine
+from tuner.errors import EngineFailure
 from tuner.ledger import run as ledger_run
 from tuner.ledger.record import TrialRecord
 from tuner.measure.client import run_window
@@ -41,7 +42,7 @@ class End:
     """Candidates of the session that are through by then."""
 
 
-def session(sweep: Path, run: Path, seal: str, end: End | None) -> int:
+def session(sweep: Path, run: Path, seal: str, end: End | None, limit_s: float = 100) -> int:
     """Run `sweep` into the folder `run` until its end or until `end`; returns the exit code."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
@@ -49,7 +50,7 @@ def session(sweep: Path, run: Path, seal: str, end: End | None) -> int:
     with patch.dict(os.environ):
         os.environ.pop(SEAL, None)  # the server of forks stays, and is no process of the session
         process.start()
-    process.join(100)
+    process.join(limit_s)
     assert process.exitcode is not None, "the session hangs"
     return process.exitcode
 
@@ -73,6 +74,8 @@ def _session(sweep: Path, run: Path, seal: str, end: End | None) -> None:
             run_sweep(loaded, folder, make_engine(loaded.sweep), listener)
         except KeyboardInterrupt:
             sys.exit(INTERRUPTED)
+        except EngineFailure:
+            sys.exit(1)
 
 
 class _Ending(Listener):
