@@ -9,6 +9,11 @@ from enum import StrEnum
 from pathlib import Path
 
 
+def one_line(text: str) -> str:
+    """A message as one line: breaks that somebody's file or server has put into it, as escapes."""
+    return "".join(repr(each)[1:-1] if each.splitlines() == [""] else each for each in text.strip())
+
+
 class UserError(Exception):
     """Something the user wrote is wrong. The message says what is wrong and what would be right.
 
@@ -18,7 +23,7 @@ class UserError(Exception):
     exit_code = 2
 
     def __init__(self, message: str, where: str | Path | None = None) -> None:
-        self.message = message
+        self.message = message = one_line(message)
         self.where = str(where) if where is not None else None
         super().__init__(f"{self.where}: {message}" if self.where else message)
 
@@ -71,6 +76,6 @@ class EngineFailure(Exception):
 
     def __init__(self, label: Failure, message: str, log_tail: str = "") -> None:
         self.label = label
-        self.message = message
+        self.message = message = one_line(message)
         self.log_tail = log_tail
         super().__init__(f"{label}: {message}")

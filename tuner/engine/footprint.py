@@ -110,7 +110,7 @@ def end_left_behind(footprint: Path) -> tuple[int, list[int]]:
 def _is_another_hosts(footprint: Path) -> bool:
     try:
         host = json.loads(footprint.read_bytes())["host"]
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return False
     return bool(host != socket.gethostname())
 
@@ -121,7 +121,7 @@ def _read(footprint: Path) -> tuple[str | None, list[tuple[int, int]]]:
         data: Any = json.loads(footprint.read_bytes())
         mark, where = str(data["mark"]), data["where"]
         identities = [(int(pid), int(ticks)) for pid, ticks in data["processes"]]
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError, OverflowError):
         return None, []
     return mark, identities if where is not None and where == _where() else []
 

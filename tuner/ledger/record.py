@@ -240,8 +240,18 @@ def _require_figure(name: str, figure: Any) -> None:
             raise ValueError(f"{name} is no object of objects")
         parts = [each for part in figure.values() for each in part.values() if each is not None]
     for part in parts:
-        if isinstance(part, bool) or not isinstance(part, int | float) or not math.isfinite(part):
+        if not _is_number(part):
             raise ValueError(f"{name} is {str(part)[:40]!r}, not a number")
+
+
+def _is_number(part: Any) -> bool:
+    """Finite, and not larger than a float."""
+    if isinstance(part, bool) or not isinstance(part, int | float):
+        return False
+    try:
+        return math.isfinite(part)
+    except OverflowError:
+        return False
 
 
 def _first_of(error: ValidationError) -> str:

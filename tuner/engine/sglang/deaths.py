@@ -10,7 +10,7 @@ import re
 import signal
 from dataclasses import dataclass
 
-from tuner.errors import Failure
+from tuner.errors import Failure, one_line
 
 TAIL_LINES = 40
 TREE_HINT = (
@@ -232,5 +232,5 @@ def _signal_name(number: int) -> str:
 
 
 def _one_line(line: str) -> str:
-    text = _STAMP.sub("", line).strip()
+    text = one_line(_STAMP.sub("", line).strip())
     return text if len(text) <= 300 else f"{text[:297]}..."

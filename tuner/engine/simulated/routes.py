@@ -43,7 +43,7 @@ async def read_body(request: web.Request) -> dict[str, Any]:
     """The JSON object of a request. Raises BadRequestError."""
     try:
         body = json.loads(await request.read())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadRequestError(f"The body is not JSON: {error}") from error
     if not isinstance(body, dict):
         raise BadRequestError("The body must be a JSON object.")
