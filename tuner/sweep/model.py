@@ -200,7 +200,7 @@ class SearchSpec(Strict):
     """No new candidate is begun after this."""
     objective: ObjectiveSpec = ObjectiveSpec()
     max_failures: Annotated[int, Field(ge=1)] = 3
-    """Failed launches in a row that stop the run."""
+    """Failed candidates in a row that stop the run; each may have had a second launch."""
     storage: str | None = None
     """An Optuna storage URL; default: study.db in the run folder."""
 
