@@ -36,9 +36,11 @@ def _share(text: str) -> float:
 
 
 def known_windows(
-    phases: Sequence[Phase], send: Callable[..., Window] = run_window
+    phases: Sequence[Phase],
+    send: Callable[..., Window] = run_window,
+    tok_s: Callable[[Point | None], float] = speed,
 ) -> Callable[[str, Sequence[Request], Load], Window]:
-    """In the place of `run_window`: real answers, with the times of `speed` of the phase's point.
+    """In the place of `run_window`: real answers, with the times of `tok_s` of the phase's point.
 
     Failures stay as they came.
     """
@@ -48,7 +50,7 @@ def known_windows(
         samples, clock = [], 0.0
         for index, sample in enumerate(window.samples):
             noise = 1 + 0.002 * (_share(f"{phase.point} {phase.window} {index}") - 0.5)
-            samples.append(timed(sample, clock, speed(phase.point) * noise))
+            samples.append(timed(sample, clock, tok_s(phase.point) * noise))
             clock = samples[-1].ended
         return replace(window, samples=tuple(samples), wall_s=round(clock, 6))
 
