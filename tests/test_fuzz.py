@@ -3,6 +3,7 @@
 `make fuzz` plays fifty thousand inputs; here a few for each reader.
 """
 
+import json
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from tests.fuzz.__main__ import HangError, fuzz, shares
 from tests.fuzz.targets import Silent, Target
 from tuner.errors import EngineFailure, Failure, UserError
+from tuner.measure.stream import TokenStream
 
 INPUTS = 600
 
@@ -37,3 +39,12 @@ def test_messages_are_one_line_whatever_a_file_puts_into_them() -> None:
     said = str(UserError("no key 'a\u2028b\nc'", "x.yaml:1"))
     assert said == "x.yaml:1: no key 'a\\u2028b\\nc'"
     assert EngineFailure(Failure.CRASH, "a\nb\n").message == "a\\nb"
+
+
+def test_a_count_that_samples_could_not_hold_is_none() -> None:
+    """Else a baseline's samples would be written, not be read again, and the run be lost."""
+    stream = TokenStream()
+    meta = {"completion_tokens": 10**400, "spec_verify_ct": 10**400, "prompt_tokens": 10**400}
+    stream.feed(b"data: " + json.dumps({"meta_info": meta}).encode() + b"\n\n", 0.1)
+    assert (stream.engine_tokens, stream.prompt_tokens, stream.spec) == (None, None, None)
+    assert stream.tokens == 0

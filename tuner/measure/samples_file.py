@@ -166,6 +166,6 @@ def _sample(facts: Mapping[str, Any]) -> RequestSample:
     _require_numbers(*(n for n in (sample.prompt_tokens, sample.engine_tokens) if n is not None))
     if len(sample.chunk_times) != len(sample.chunk_tokens):
         raise ValueError("chunk_times and chunk_tokens differ in length")
-    if not all(type(tokens) is int and tokens > 0 for tokens in sample.chunk_tokens):
+    if not all(type(tokens) is int and 0 < tokens < 2**31 for tokens in sample.chunk_tokens):
         raise ValueError("a chunk has no whole number of tokens")
     return sample

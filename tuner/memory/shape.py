@@ -104,6 +104,9 @@ LARGEST = 2**24
 """Of a size in a config.json; a larger one is no model's."""
 
 
+MOST_LAYERS = 4096
+
+
 class _MissingError(Exception):
     """A size that a config.json lacks."""
 
@@ -128,6 +131,8 @@ def _shape(name: str, data: Mapping[str, Any], inner: Mapping[str, Any]) -> Shap
     if not heads:
         raise _MissingError("num_attention_heads")
     latent = _latent(inner) if name in LATENT else None
+    if _size(inner, "num_hidden_layers") > MOST_LAYERS:
+        raise _MissingError("num_hidden_layers")
     quantization = inner.get("quantization_config") or data.get("quantization_config")
     return Shape(
         architecture=name,
