@@ -166,6 +166,16 @@ class TrialRecord(Strict):
     def _is_a_command(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
         return _shaped(_CommandShape, value)
 
+    @field_validator("samples")
+    @classmethod
+    def _is_in_the_folder(cls, value: str | None) -> str | None:
+        odd = value is not None and (
+            len(value) > 200 or "\0" in value or value.startswith("/") or ".." in value.split("/")
+        )
+        if odd:
+            raise ValueError("this is no path in the run folder")
+        return value
+
     @field_validator("started")
     @classmethod
     def _is_a_time(cls, value: str) -> str:
