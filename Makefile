@@ -3,6 +3,8 @@
 # make test-sglang   the tests on real SGLang servers, on this machine's CPU: minutes, and 3 GB in .venv-sglang
 # make test-gpu SGLANG=/path/to/python   the engine contract and draft TP on this machine's GPUs, with the SGLang of that Python
 # make real-pair   a small real model and an EAGLE-3 draft of it, the kept one or DRAFT=DIR, in .venv-sglang/real-pair
+# make fuzz   50,000 damaged inputs to everything that is read: about two minutes; INPUTS=N and SEED=N
+# make chaos  1,000 trials with random faults and signals: about ten minutes; SEED=N
 # make draft-tp-matrix   draft TP against stock SGLang on a CPU, about half an hour
 # make docs   the site of docs/ into build/site, every warning an error
 # make sweep-reference   the table of keys in docs/sweep_file.md, from the schema
@@ -16,7 +18,7 @@ CONSTRAINTS ?= requirements-ci.txt
 INSTALL = $(BIN)/python -m pip install --quiet
 PAIR   := .venv-sglang/real-pair
 
-.PHONY: requirements demo test docs notebook sweep-reference test-sglang test-gpu real-pair lint releases draft-tp-matrix draft-tp-facts clean
+.PHONY: requirements demo test fuzz chaos docs notebook sweep-reference test-sglang test-gpu real-pair lint releases draft-tp-matrix draft-tp-facts clean
 
 demo: $(VENV)/.installed
 	$(BIN)/specbench sweep sweeps/quickstart.yaml
@@ -45,6 +47,12 @@ test-sglang: real-pair
 test-gpu: $(VENV)/.installed-test
 	@test -n "$(SGLANG)" || { echo "name the Python that has SGLang: make test-gpu SGLANG=/path/to/python" >&2; exit 2; }
 	SPECBENCH_TEST_GPU=$(SGLANG) $(BIN)/pytest -n 4 tests/gpu
+
+fuzz: $(VENV)/.installed-test
+	$(BIN)/python -m tests.fuzz --inputs $(or $(INPUTS),50000) --seed $(or $(SEED),1)
+
+chaos: $(VENV)/.installed-test
+	SPECBENCH_CHAOS_TRIALS=1000 SPECBENCH_CHAOS_SEED=$(or $(SEED),1) $(BIN)/pytest tests/test_chaos.py
 
 real-pair: $(VENV)/.installed-test
 	$(BIN)/python tests/sglang/build.py

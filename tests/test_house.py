@@ -99,3 +99,26 @@ def test_each_library_belongs_to_its_room(path: Path) -> None:
 def test_modules_stay_readable() -> None:
     lengths = {path: len(path.read_text().splitlines()) for path in PACKAGE.rglob("*.py")}
     assert {str(path): n for path, n in lengths.items() if n > 300} == {}
+
+
+WALL_CLOCK = {
+    "engine/simulated/answers.py",  # an epoch that SGLang sends
+    "engine/simulated/openai.py",
+    "campaign/telling.py",  # dates
+    "ledger/at_work.py",
+    "ledger/run.py",  # names and dates, which a step of the clock makes odd and nothing worse
+    "search/shown.py",
+    "trial/bench.py",
+}
+
+
+@pytest.mark.parametrize("path", modules(), ids=str)
+def test_the_wall_clock_measures_nothing(path: Path) -> None:
+    """It steps (NTP, a suspended machine): a speed or a time limit taken from it would be wrong."""
+    asked = {
+        ast.unparse(node.func)
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+    }
+    wall = asked & {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow"}
+    assert not wall or path.relative_to(PACKAGE).as_posix() in WALL_CLOCK, f"{path}: {wall}"

@@ -13,6 +13,11 @@ from pathlib import Path
 from tuner.secrets import hidden
 
 
+def one_line(text: str) -> str:
+    """A message as one line: breaks that somebody's file or server has put into it, as escapes."""
+    return "".join(repr(each)[1:-1] if each.splitlines() == [""] else each for each in text.strip())
+
+
 class UserError(Exception):
     """Something the user wrote is wrong. The message says what is wrong and what would be right.
 
@@ -22,7 +27,7 @@ class UserError(Exception):
     exit_code = 2
 
     def __init__(self, message: str, where: str | Path | None = None) -> None:
-        self.message = hidden(message)
+        self.message = one_line(hidden(message))
         self.where = str(where) if where is not None else None
         super().__init__(f"{self.where}: {self.message}" if self.where else self.message)
 
@@ -75,6 +80,6 @@ class EngineFailure(Exception):
 
     def __init__(self, label: Failure, message: str, log_tail: str = "") -> None:
         self.label = label
-        self.message = hidden(message)
+        self.message = one_line(hidden(message))
         self.log_tail = hidden(log_tail)
         super().__init__(f"{label}: {self.message}")

@@ -1,70 +1,44 @@
 """Every way in which a launch goes wrong ends in its label, with nothing left behind."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
-import uuid
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.engine import launching
-from tests.engine.launching import CHAIN, port_of, processes_with, simulated
+from tests.engine.launching import CHAIN, port_of, simulated
+from tests.fault_table import LAUNCH_LIMIT_S, Row, rows
+from tests.seals import left_behind
 from tuner.engine import launched, ports
 from tuner.engine.process import MARK
 from tuner.errors import EngineFailure, Failure, UserError
 from tuner.sweep.model import EngineSpec, FaultSpec, TimeoutSpec
 from tuner.sweep.point import Point
 
-SEAL = "SPECBENCH_TEST_SEAL"
 
-
-@pytest.fixture
-def seal(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """A value in this process's environment that everything started here inherits."""
-    value = uuid.uuid4().hex
-    monkeypatch.setenv(SEAL, value)
-    yield value
-    for process in processes_with(SEAL, value):
-        process.kill()
-
-
-def left_behind(seal: str) -> list[list[str]]:
-    return [process.cmdline() for process in processes_with(SEAL, seal)]
-
-
-@pytest.mark.parametrize(
-    ("kind", "value", "label"),
-    [
-        ("bad-args", None, Failure.BAD_ARGS),
-        ("die-loading", None, Failure.MODEL_LOAD),
-        ("oom-load", None, Failure.OOM),
-        ("oom-capture", None, Failure.OOM),
-        ("capture-failed", None, Failure.GRAPH_CAPTURE),
-        ("port-taken", None, Failure.PORT_IN_USE),
-        ("wrong-server", None, Failure.WRONG_SERVER),
-        ("hang-loading", None, Failure.LAUNCH_TIMEOUT),
-        ("slow-start", 60.0, Failure.LAUNCH_TIMEOUT),
-        ("hang-after", 0.0, Failure.HANG),
-        ("die-after", 0.0, Failure.CRASH),
-        ("garbage-json", None, Failure.CLIENT),
-        ("truncated-json", None, Failure.CLIENT),
-        ("no-tokens", None, Failure.CLIENT),
-    ],
-)
-def test_a_fault_ends_in_its_label_with_nothing_left(
-    kind: str, value: float | None, label: Failure, seal: str, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("row", rows("starting", "too late"), ids=lambda row: row.id)
+def test_a_fault_ends_in_its_label_with_nothing_left(row: Row, seal: str, tmp_path: Path) -> None:
     """Otherwise the search would learn the wrong thing, or the next launch find no memory."""
-    limit = 3.0 if label is Failure.LAUNCH_TIMEOUT else 60.0
-    case = simulated(FaultSpec(kind=kind, value=value), launch_s=limit, request_s=2.0)
+    limit = LAUNCH_LIMIT_S if row.when == "too late" else 60.0
+    case = simulated(row.spec(), launch_s=limit, request_s=2.0)
     with pytest.raises(EngineFailure) as failure:
         case.engine.launch(case.config(), tmp_path / "server.log", 0)
-    assert failure.value.label is label
+    assert failure.value.label is row.label
+    assert re.search(row.says, failure.value.message)
     assert "\n" not in failure.value.message
     assert failure.value.log_tail
+    assert left_behind(seal) == []
+
+
+@pytest.mark.parametrize("row", rows("stopping"), ids=lambda row: row.id)
+def test_a_server_that_resists_is_ended_too(row: Row, seal: str, tmp_path: Path) -> None:
+    """Otherwise the next launch would meet its memory."""
+    case = simulated(row.spec())
+    case.engine.launch(case.config(), tmp_path / "server.log", 0).stop()
     assert left_behind(seal) == []
 
 

@@ -193,7 +193,7 @@ class Group:
                 continue
             try:
                 found = json.loads(text)
-            except ValueError:  # torn by another process's line
+            except (ValueError, RecursionError):  # torn by another process's line
                 continue
             if isinstance(found, dict):
                 self.said.append(found)

@@ -111,7 +111,7 @@ class CommResults:
             if not found.is_whole:
                 raise ValueError("latencies are missing or no numbers")
             return found
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             message = "this is not what specbench comm --out writes, make it again"
             raise UserError(message, where) from error
 

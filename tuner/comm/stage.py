@@ -119,7 +119,7 @@ def read_screening(path: Path) -> Screening | None:
         return None
     except OSError as error:
         raise UserError(f"{error.strerror}, it must be readable", path) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError("this is not JSON, restore it or begin a new run", path) from error
     return Screening.from_json(data, str(path))
 

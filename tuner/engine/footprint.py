@@ -52,8 +52,13 @@ class Footprint:
             "processes": [[pid, when] for pid, when in ticks.items() if when is not None],
         }
         partial = self._path.with_name(self._path.name + ".partial")
-        partial.write_text(json.dumps(data) + "\n", encoding="utf-8")
-        partial.replace(self._path)
+        try:
+            partial.write_text(json.dumps(data) + "\n", encoding="utf-8")
+            partial.replace(self._path)
+        except OSError:
+            with suppress(OSError):
+                partial.unlink(missing_ok=True)
+            raise
         self._written = wanted
 
     def update(self, pids: Iterable[int]) -> None:
@@ -113,7 +118,7 @@ def is_another_hosts(footprint: Path) -> bool:
     """The launch was on another host, which alone knows what is left of it."""
     try:
         host = json.loads(footprint.read_bytes())["host"]
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return False
     return bool(host != socket.gethostname())
 
@@ -124,7 +129,7 @@ def _read(footprint: Path) -> tuple[str | None, list[tuple[int, int]]]:
         data: Any = json.loads(footprint.read_bytes())
         mark, where = str(data["mark"]), data["where"]
         identities = [(int(pid), int(ticks)) for pid, ticks in data["processes"]]
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, ValueError, TypeError, KeyError, RecursionError, OverflowError):
         return None, []
     return mark, identities if where is not None and where == _where() else []
 

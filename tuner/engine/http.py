@@ -109,7 +109,7 @@ class ServerApi:
             answer = self._send("POST", page, {"server_args": {_STEPS: steps}})
         try:
             told = answer.json()
-        except ValueError:
+        except (ValueError, RecursionError):
             told = None
         replicas = told if isinstance(told, list) and told else [told]
         for each in replicas:
@@ -150,7 +150,7 @@ def _json(answer: requests.Response, page: str) -> dict[str, Any]:
         )
     try:
         data = answer.json()
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise EngineFailure(
             Failure.CLIENT, f"{page} answered what is not JSON: {_short(answer.text)}"
         ) from error

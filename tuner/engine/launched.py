@@ -14,6 +14,7 @@ from typing import Any, Self
 
 from tuner.engine import gpu, ports
 from tuner.engine.base import ServerConfig
+from tuner.engine.full_disk import refuse_full_disk
 from tuner.engine.gpu_watch import ServerGpus, gpus_of
 from tuner.engine.http import HEALTH_LIMIT_S, ServerApi
 from tuner.engine.process import ProcessTree, child_environment
@@ -125,8 +126,8 @@ class LaunchedServer:
             if time.monotonic() > deadline:
                 raise self._failure(
                     Failure.LAUNCH_TIMEOUT,
-                    f"not ready after {self._launch.timeouts.launch:g} s, "
-                    f"last line: {log_tail(self._shown_log(), 1)[:200] or 'an empty log'}",
+                    f"not ready after {self._launch.timeouts.launch:g} s (timeouts.launch), "
+                    f"last line: {_last_line(self._shown_log())}",
                 )
             self._tree.observe()
             time.sleep(pause)
@@ -169,6 +170,8 @@ class LaunchedServer:
         return self._failure(failure.label, failure.message)
 
     def _failure(self, label: Failure, message: str) -> EngineFailure:
+        """Raises UserError instead where the disk is full: that is nobody's failure but its."""
+        refuse_full_disk(self._launch.log)
         return EngineFailure(label, message, log_tail(self._shown_log()))
 
     def _log_text(self) -> str:
@@ -204,3 +207,9 @@ class LaunchedServer:
         trace: TracebackType | None,
     ) -> None:
         self.stop()
+
+
+def _last_line(log_text: str) -> str:
+    """The last that the server did; that it was asked whether it is up is nothing it did."""
+    lines = [line for line in log_text.splitlines() if line.strip() and "GET /health" not in line]
+    return log_tail(lines[-1], 1)[:200] if lines else "an empty log"

@@ -185,6 +185,16 @@ class TrialRecord(Strict):
     def _is_a_command(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
         return _shaped(_CommandShape, value)
 
+    @field_validator("samples")
+    @classmethod
+    def _is_in_the_folder(cls, value: str | None) -> str | None:
+        odd = value is not None and (
+            len(value) > 200 or "\0" in value or value.startswith("/") or ".." in value.split("/")
+        )
+        if odd:
+            raise ValueError("this is no path in the run folder")
+        return value
+
     @field_validator("started")
     @classmethod
     def _is_a_time(cls, value: str) -> str:
@@ -269,8 +279,18 @@ def _require_figure(name: str, figure: Any) -> None:
             raise ValueError(f"{name} is no object of objects")
         parts = [each for part in figure.values() for each in part.values() if each is not None]
     for part in parts:
-        if isinstance(part, bool) or not isinstance(part, int | float) or not math.isfinite(part):
+        if not _is_number(part):
             raise ValueError(f"{name} is {str(part)[:40]!r}, not a number")
+
+
+def _is_number(part: Any) -> bool:
+    """Finite, and not larger than a float."""
+    if isinstance(part, bool) or not isinstance(part, int | float):
+        return False
+    try:
+        return math.isfinite(part)
+    except OverflowError:
+        return False
 
 
 def _first_of(error: ValidationError) -> str:

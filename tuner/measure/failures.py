@@ -13,7 +13,9 @@ def judge(window: Window, sent: int) -> None:
     hung = sum(sample.timed_out for sample in window.samples)
     if hung:
         first = next(sample.error for sample in failed if sample.timed_out)
-        raise EngineFailure(Failure.HANG, f"{hung} of {sent} requests timed out: {first}")
+        raise EngineFailure(
+            Failure.HANG, f"{hung} of {sent} requests timed out (timeouts.request): {first}"
+        )
     if failed and (len(failed) == len(window.samples) or window.stopped is not None):
         message = f"{len(failed)} of {sent} requests failed: {failed[0].error}"
         raise EngineFailure(Failure.CLIENT, message)

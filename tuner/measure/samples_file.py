@@ -64,7 +64,7 @@ def read_samples(path: Path) -> dict[int, list[Window]]:
     except OSError as error:
         reason = error.strerror or str(error)
         raise UserError(f"these samples cannot be read: {reason}, restore them", path) from error
-    except (EOFError, ValueError, zlib.error) as error:
+    except (EOFError, ValueError, RecursionError, zlib.error) as error:
         raise UserError(f"these samples cannot be read: {error}, restore them", path) from error
     if not lines or lines[0] != {"format": FORMAT}:
         raise UserError(f"this is not a samples file of format {FORMAT}", path)
@@ -157,9 +157,15 @@ def _sample(facts: Mapping[str, Any]) -> RequestSample:
             "output_ids": None if ids is None else array("I", ids),
         }
     )
+    if not isinstance(sample.prompt_id, str) or not isinstance(sample.kind, str):
+        raise TypeError("prompt_id and kind are no texts")
+    if not isinstance(sample.engine_figures, Mapping):
+        raise TypeError("engine_figures is no object")
     _require_numbers(sample.sent, sample.ended, sample.requested_tokens)
     _require_numbers(*sample.chunk_times, *sample.chunk_tokens)
     _require_numbers(*(n for n in (sample.prompt_tokens, sample.engine_tokens) if n is not None))
     if len(sample.chunk_times) != len(sample.chunk_tokens):
         raise ValueError("chunk_times and chunk_tokens differ in length")
+    if not all(type(tokens) is int and 0 < tokens < 2**31 for tokens in sample.chunk_tokens):
+        raise ValueError("a chunk has no whole number of tokens")
     return sample

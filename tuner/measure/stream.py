@@ -173,8 +173,12 @@ class TokenStream:
         return {name: self.meta[name] for name in ENGINE_FIGURES if name in self.meta}
 
 
+MOST = 2**31
+"""Tokens or verifies of a request; a larger number is no count, and samples could not hold it."""
+
+
 def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST
 
 
 def _count_of(meta: Mapping[str, Any], names: tuple[str, ...]) -> int | None:

@@ -100,6 +100,13 @@ def read_shape(data: Mapping[str, Any]) -> Shape | str:
         return f"config.json has no {error}"
 
 
+LARGEST = 2**24
+"""Of a size in a config.json; a larger one is no model's."""
+
+
+MOST_LAYERS = 4096
+
+
 class _MissingError(Exception):
     """A size that a config.json lacks."""
 
@@ -107,7 +114,7 @@ class _MissingError(Exception):
 def _size(data: Mapping[str, Any], *names: str) -> int:
     for name in names:
         value = data.get(name)
-        if type(value) is int and value >= 0:
+        if type(value) is int and 0 <= value <= LARGEST:
             return value
     raise _MissingError(names[0])
 
@@ -121,7 +128,11 @@ def _optional(data: Mapping[str, Any], *names: str) -> int | None:
 
 def _shape(name: str, data: Mapping[str, Any], inner: Mapping[str, Any]) -> Shape:
     hidden, heads = _size(inner, "hidden_size"), _size(inner, "num_attention_heads")
+    if not heads:
+        raise _MissingError("num_attention_heads")
     latent = _latent(inner) if name in LATENT else None
+    if _size(inner, "num_hidden_layers") > MOST_LAYERS:
+        raise _MissingError("num_hidden_layers")
     quantization = inner.get("quantization_config") or data.get("quantization_config")
     return Shape(
         architecture=name,

@@ -151,8 +151,9 @@ def _quantised(told: Mapping[str, Any]) -> tuple[float, frozenset[str]] | str:
     kinds = frozenset({"attention", "mlp", "shared", "experts"})
     if method == "fp8":
         block = told.get("weight_block_size")
-        sizes = block if isinstance(block, list) and len(block) == 2 else None
-        return 1 + (4 / (sizes[0] * sizes[1]) if sizes else 0.0), kinds
+        sizes = block if isinstance(block, list) and len(block) == 2 else []
+        known = all(type(each) is int and each > 0 for each in sizes)
+        return 1 + (4 / (sizes[0] * sizes[1]) if sizes and known else 0.0), kinds
     if method == "compressed-tensors":
         groups = told.get("config_groups")
         [group] = groups.values() if isinstance(groups, dict) and len(groups) == 1 else [None]
@@ -171,6 +172,7 @@ def _grouped(bits: Any, group: Any) -> float:
 
 def _taken(told: Mapping[str, Any], kinds: frozenset[str]) -> frozenset[str]:
     """Less the kinds that `ignore` names."""
-    ignored = " ".join(map(str, told.get("ignore") or ()))
+    names = told.get("ignore")
+    ignored = " ".join(map(str, names)) if isinstance(names, list) else ""
     marks = {"self_attn": "attention", "shared_experts": "shared", "mlp\\.(": "mlp"}
     return kinds - {kind for mark, kind in marks.items() if mark in ignored}

@@ -11,6 +11,8 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from tuner.ledger.whole import replacing
+
 # Okabe and Ito's colours: told apart by colour-blind readers, and in grey by their lightness.
 BLUE = "#0072B2"
 VERMILLION = "#D55E00"
@@ -111,7 +113,9 @@ def legend(figure: Figure, ax: Axes, columns: int = 3) -> None:
 def save(figure: Figure, folder: Path, name: str, alt: str) -> Drawn:
     """Write NAME.svg and NAME.png into `folder`, the figures folder of a run."""
     folder.mkdir(exist_ok=True)
-    figure.savefig(folder / f"{name}.png", metadata={"Software": None})
+    with replacing(folder / f"{name}.png") as png:
+        figure.savefig(png, format="png", metadata={"Software": None})
     figure.set_layout_engine("none")  # where things are is found once: half of the time
-    figure.savefig(folder / f"{name}.svg", metadata={"Date": None})
+    with replacing(folder / f"{name}.svg") as svg:
+        figure.savefig(svg, format="svg", metadata={"Date": None})
     return Drawn(name, alt, f"{folder.name}/{name}.svg", f"{folder.name}/{name}.png")

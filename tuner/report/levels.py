@@ -18,6 +18,7 @@ from tuner.engine.sglang.adaptive import (
 from tuner.engine.sglang.planned import Planned
 from tuner.engine.sglang.releases import Release, parse_version
 from tuner.errors import UserError
+from tuner.ledger.whole import write_text
 from tuner.report.answer import throughput
 from tuner.report.findings import NO_SPECULATION, Findings, Measured
 from tuner.report.text import MISSING, block, code, markdown_table, ratio
@@ -196,7 +197,7 @@ def write_adaptive(findings: Findings) -> list[str]:
         findings.run.adaptive_json.unlink(missing_ok=True)
         return [f"There is no `adaptive.json` (chain lengths by batch size): {made}."]
     text = json.dumps(made.content, indent=2)
-    findings.run.adaptive_json.write_text(text + "\n", encoding="utf-8")
+    write_text(findings.run.adaptive_json, text + "\n")
     return [_told(made), *_launch(made, findings)]
 
 

@@ -1,5 +1,6 @@
 """report.md and report.html: the answer first, then what it rests on."""
 
+import errno
 from pathlib import Path
 
 import jinja2
@@ -7,6 +8,7 @@ import jinja2
 from tuner.engine.script import launch_script
 from tuner.errors import UserError
 from tuner.ledger.run import Run
+from tuner.ledger.whole import write_text
 from tuner.report import sections
 from tuner.report.answer import answer, answer_table
 from tuner.report.cost import cost_words
@@ -36,15 +38,19 @@ def write_report(run: Run) -> Path:
     try:
         return _written(findings)
     except OSError as error:
-        message = f"this cannot be written: {error.strerror or error}, give a run folder that can"
-        raise UserError(f"{message} be written to", error.filename or run.path) from error
+        right = "give a run folder that can be written to"
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            right = f"free some space and write it with: specbench report {run.path}"
+        message = f"this cannot be written: {error.strerror or error}, {right}"
+        raise UserError(message, error.filename or run.path) from error
 
 
 def _written(findings: Findings) -> Path:
     run, script = findings.run, _earlier_script(findings)
     write_winner(findings)
     if script is not None:
-        run.best_sh.write_text(script, encoding="utf-8")
+        write_text(run.best_sh, script)
+        run.best_sh.chmod(0o755)
     drawn = draw_figures(findings, run.figures)
     text = _template().render(
         title=escaped(findings.sweep.name) + (" (simulated)" if findings.simulated else ""),
@@ -77,8 +83,8 @@ def _written(findings: Findings) -> Path:
         inherited=sections.inherited(findings),
         command=block(sections.command(findings), "bash"),
     )
-    run.report_md.write_text(text, encoding="utf-8")
-    run.report_html.write_text(_page(findings, text, drawn), encoding="utf-8")
+    write_text(run.report_html, _page(findings, text, drawn))
+    write_text(run.report_md, text)
     return run.report_md
 
 

@@ -7,6 +7,7 @@ from tuner.engine.base import Command, plain_config, server_config
 from tuner.engine.make import make_engine
 from tuner.engine.script import launch_script
 from tuner.ledger.output_words import outputs_words
+from tuner.ledger.whole import write_text
 from tuner.report.findings import Findings, Measured
 from tuner.report.outputs import scores_of
 from tuner.result import outputs_of
@@ -41,12 +42,9 @@ def write_winner(findings: Findings) -> None:
         once = one_point_sweep(sweep, best.point)
         if plain is not None and plain.point is not None:
             once = _with_baseline_under(once, plain.point)
-        text = sweep_text(once, comment)
-        run.best_yaml.write_text(text, encoding="utf-8")
+        write_text(run.best_yaml, sweep_text(once, comment))
     if findings.winner is not None and (command := launch_command(findings)) is not None:
-        run.best_sh.write_text(
-            launch_script(command, _warnings(findings, findings.winner)), encoding="utf-8"
-        )
+        write_text(run.best_sh, launch_script(command, _warnings(findings, findings.winner)))
         run.best_sh.chmod(0o755)
 
 

@@ -242,7 +242,7 @@ class SearchSpec(Strict):
     (docs/long_runs.md#when-it-ends); default: no end."""
     objective: ObjectiveSpec = ObjectiveSpec()
     max_failures: Annotated[int, Field(ge=1)] = 3
-    """Failed launches in a row that stop the run."""
+    """Failed candidates in a row that stop the run; each may have had a second launch."""
     storage: str | None = None
     """An Optuna storage URL, where the study is shown beside those of others; only
     `specbench dashboard RUN` shows the run's files too. Default: study.db in the run folder."""

@@ -119,11 +119,10 @@ class Rig:
             for taken in attempt.taken.values():  # nobody asked whether they are behind as a whole
                 taken.go_on()
         finally:
-            self.report(replace(phase, doing="stopping"))
             try:
-                server.stop()
-            except EngineFailure as failure:
-                attempt.stop_failure = failure
+                self.report(replace(phase, doing="stopping"))
+            finally:  # a signal that comes just then is no reason to leave the server
+                _stop(server, attempt)
         return attempt
 
     def is_complete(self, taken: Taken | None) -> bool:
@@ -278,6 +277,13 @@ def load_at(sweep: Sweep, level: int) -> Load:
         ignore_eos=workload.ignore_eos,
         request_timeout_s=sweep.timeouts.request,
     )
+
+
+def _stop(server: Server, attempt: Attempt) -> None:
+    try:
+        server.stop()
+    except EngineFailure as failure:
+        attempt.stop_failure = failure
 
 
 def _tell_death(server: Server) -> None:

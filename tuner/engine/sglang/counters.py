@@ -1,5 +1,6 @@
 """What SGLang's /server_info tells of its own counts."""
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -23,4 +24,8 @@ def counters_of(info: Mapping[str, Any]) -> EngineCounters | None:
 def _number(value: Any) -> float | None:
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
-    return float(value)
+    try:
+        number = float(value)
+    except OverflowError:
+        return None
+    return number if math.isfinite(number) else None

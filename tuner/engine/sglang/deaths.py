@@ -10,7 +10,7 @@ import re
 import signal
 from dataclasses import dataclass
 
-from tuner.errors import Failure
+from tuner.errors import Failure, one_line
 
 TAIL_LINES = 40
 TREE_HINT = (
@@ -22,6 +22,10 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _STAMP = re.compile(r"^\[\d{4}-\d\d-\d\d [^\]]*\] ?")
 _TRACEBACK = "Traceback (most recent call last):"
 _END = "Received sigquit from a child process"
+_OWN_KILL = "kill_process_tree"
+"""In the line that SGLang writes before it ends itself by SIGKILL."""
+_KILLED = (-signal.SIGKILL, 128 + signal.SIGKILL)
+_KERNEL = " by somebody else: the kernel does so where the machine is out of memory (see dmesg)"
 _DYING = re.compile(r"^(\w+\.)*(CancelledError|KeyboardInterrupt|SystemExit|BrokenPipeError)\b")
 
 _PORT = re.compile(r"\[Errno 98\]|EADDRINUSE|address already in use", re.IGNORECASE)
@@ -137,7 +141,9 @@ def cause_of_death(exit_status: int | None, log_text: str) -> tuple[Failure, str
     last = next((_one_line(line) for line in reversed(lines) if line.strip()), "an empty log")
     if exit_status == 1 and _CONFIG_ERROR.match(last):
         return Failure.BAD_ARGS, last
-    return Failure.CRASH, f"{_ending(exit_status)}, last line: {last}"
+    silent = exit_status in _KILLED and not any(_OWN_KILL in line for line in lines)
+    hint = _KERNEL if silent else ""
+    return Failure.CRASH, f"{_ending(exit_status)}{hint}, last line: {last}"
 
 
 def has_port_conflict(log_text: str) -> bool:
@@ -226,5 +232,5 @@ def _signal_name(number: int) -> str:
 
 
 def _one_line(line: str) -> str:
-    text = _STAMP.sub("", line).strip()
+    text = one_line(_STAMP.sub("", line).strip())
     return text if len(text) <= 300 else f"{text[:297]}..."

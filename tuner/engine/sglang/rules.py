@@ -204,7 +204,7 @@ def _steps_of_adaptive(server: Planned) -> Broken | None:
         slots = json.loads(Path(config).read_text(encoding="utf-8"))
         steps = {step for slot in slots.values() if isinstance(slot, dict)
                  for step in slot.get("candidate_steps", ())}  # fmt: skip
-    except (OSError, ValueError, AttributeError, TypeError):
+    except (OSError, ValueError, AttributeError, TypeError, RecursionError):
         return None  # another machine's file, or not what SGLang will accept: its to say
     if not steps or server.point.num_steps in steps:
         return None

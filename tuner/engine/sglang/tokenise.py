@@ -75,7 +75,7 @@ class Tokeniser:
         path = _cache_folder() / f"{key[:32]}.json"
         try:
             kept = json.loads(path.read_text(encoding="utf-8"))
-        except (OSError, ValueError):
+        except (OSError, ValueError, RecursionError):
             kept = None
         if _is_answer(kept, len(prompts)):
             answer: dict[str, Any] = kept
@@ -171,6 +171,6 @@ def _sizes(folder: Path) -> tuple[int, int]:
         inner = config.get("text_config", config)
         vocabulary = int(inner["vocab_size"])
         context = int(inner.get("max_position_embeddings", _SHORT_CONTEXT))
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return _SMALL_VOCABULARY, _SHORT_CONTEXT
     return max(vocabulary, 1), max(context, 16)

@@ -223,7 +223,7 @@ def _override(word: str) -> tuple[str, Any]:
         raise ValueError(f"--override takes NAME=JSON, such as acceptance=0.19, not '{word}'")
     try:
         return name, json.loads(text)
-    except json.JSONDecodeError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"the value of --override {name} is not JSON: {text}") from error
 
 

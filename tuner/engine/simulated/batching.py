@@ -1,9 +1,7 @@
 """Continuous batching in lock-step cycles on absolute deadlines."""
 
 import asyncio
-import os
 import random
-import signal
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -253,11 +251,7 @@ class Scheduler:
         if not self.counts_faults:
             return
         self._generated += emitted
-        faults = self._arguments.faults
-        die_after, hang_after = faults.value("die-after"), faults.value("hang-after")
-        if die_after is not None and self._generated > die_after:
-            os.kill(os.getpid(), signal.SIGKILL)
-        if hang_after is not None and self._generated > hang_after:
+        if self._arguments.faults.strike(self._generated, self._performance.tp):
             self.hung = True
             await asyncio.Event().wait()
 

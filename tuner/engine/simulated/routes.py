@@ -43,7 +43,7 @@ async def read_body(request: web.Request) -> dict[str, Any]:
     """The JSON object of a request. Raises BadRequestError."""
     try:
         body = json.loads(await request.read())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise BadRequestError(f"The body is not JSON: {error}") from error
     if not isinstance(body, dict):
         raise BadRequestError("The body must be a JSON object.")
@@ -92,6 +92,8 @@ async def generate(http: web.Request) -> web.StreamResponse:
     fault = state.next_fault()
     if fault in ("garbage-json", "truncated-json"):
         return await _garbled(http, bool(body.get("stream")), fault)
+    if fault == "server-error":
+        return web.json_response({"error": {"message": "Internal Server Error"}}, status=500)
     if body.get("stream"):
         return await _stream(http, running, wires, fault)
     if fault != "no-tokens":
@@ -122,7 +124,7 @@ async def _stream(
             state.scheduler.submit(request)
         await asyncio.gather(
             *(
-                _write(state, response, request, wire, fault == "short-stream")
+                _write(state, response, request, wire, fault)
                 for request, wire in zip(running, wires, strict=True)
             )
         )
@@ -133,14 +135,17 @@ async def _stream(
 
 
 async def _write(
-    state: State, response: web.StreamResponse, request: Running, wire: Wire, is_short: bool
+    state: State, response: web.StreamResponse, request: Running, wire: Wire, fault: str | None
 ) -> None:
     incremental = state.arguments.server_args["incremental_streaming_output"]
     while True:
         await request.news.wait()
         request.news.clear()
-        if is_short and request.tokens > SHORT_STREAM_SHARE * request.length:
+        is_midway = request.tokens > SHORT_STREAM_SHARE * request.length
+        if is_midway and fault == "short-stream":
             return
+        if is_midway and fault == "stall-stream":
+            await asyncio.Event().wait()
         # The answer may be read before the next cycle, so what it says is fixed here.
         is_last = request.finished
         await response.write(wire.chunk(incremental))

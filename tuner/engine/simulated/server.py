@@ -12,7 +12,7 @@ from tuner.engine.simulated import openai, routes, startup
 from tuner.engine.simulated.answers import Limits, new_request
 from tuner.engine.simulated.arguments import Arguments
 from tuner.engine.simulated.batching import Scheduler
-from tuner.engine.simulated.faults import kill_self, start_orphan
+from tuner.engine.simulated.faults import die_warming, kill_self, start_orphan
 from tuner.engine.simulated.log import log
 from tuner.engine.simulated.state import State
 
@@ -27,7 +27,8 @@ async def serve(arguments: Arguments, parent_pid: int) -> int:
 
     It also ends with the process `parent_pid`, unless the arguments say otherwise.
     """
-    parent = None if arguments.outlives_parent else asyncio.create_task(_end_with(parent_pid))
+    outlives = arguments.outlives_parent or arguments.faults.has("outlive")
+    parent = None if outlives else asyncio.create_task(_end_with(parent_pid))
     if arguments.faults.has("orphan-child"):
         start_orphan()
     launch_s = await startup.play(arguments)
@@ -95,7 +96,7 @@ def _watch_signals(state: State) -> asyncio.Event:
     drains: list[asyncio.Task[None]] = []
 
     def on_sigterm() -> None:
-        if not drains:
+        if not drains and not state.arguments.faults.has("ignore-sigterm"):
             state.phase = "exiting"
             drains.append(asyncio.create_task(_drain(state)))
 
@@ -116,6 +117,10 @@ async def _drain(state: State) -> None:
 
 async def _warm_up(state: State) -> None:
     arguments = state.arguments
+    if arguments.faults.has("die-warming"):
+        die_warming(arguments.performance.tp)
+    if arguments.faults.has("hang-warming"):
+        await asyncio.Event().wait()
     seconds = arguments.performance.machine.startup.warmup_s
     await asyncio.sleep(seconds * arguments.startup_scale)
     if not arguments.server_args["skip_server_warmup"]:

@@ -1,6 +1,8 @@
 """The start of a server: its phases in SGLang's words, slept at a scale, and deaths on the way."""
 
 import asyncio
+import os
+import signal
 
 from tuner.engine.simulated.arguments import Arguments
 from tuner.engine.simulated.faults import die_in_scheduler
@@ -44,6 +46,12 @@ class _StartUp:
 
     async def _init(self) -> None:
         log("Init torch distributed begin.", 0)
+        if self._faults.has("nccl-port-taken"):
+            self._die(
+                "torch.distributed.DistNetworkError: The server socket has failed to listen on "
+                "any local network address. port: 29500, useIpv6: false, code: -98, "
+                "name: EADDRINUSE, message: address already in use"
+            )
         await self._take(self._times.init_s)
         log("sglang is using nccl==2.28.9", 0)
         if self._arguments.performance.has_custom_all_reduce:
@@ -59,6 +67,7 @@ class _StartUp:
         if self._faults.has("hang-loading"):
             await asyncio.Event().wait()
         await self._take(self._times.load_weight_s)
+        self._kill("killed-loading")
         if self._faults.has("die-loading"):
             self._die("RuntimeError: the checkpoint's shard 3 cannot be read")
         weight = self._arguments.performance.machine.weight_gb
@@ -121,7 +130,15 @@ class _StartUp:
     async def _capture_one(self, phase: str, seconds: float) -> None:
         name = phase.replace("_", " ")
         log(f"Capture {name} CUDA graph begin. backend=full, avail mem=11.20 GB", 0)
+        if self._faults.has("hang-capture"):
+            await asyncio.Event().wait()
         await self._take(seconds)
+        self._kill("killed-capture")
+        if self._faults.has("die-capture"):
+            self._die(
+                "Exception: Capture cuda graph failed: CUDA error: an illegal memory access was "
+                "encountered"
+            )
         is_further = "further" in phase
         if self._faults.has("oom-capture") or (is_further and self._faults.has("oom-more-graphs")):
             self._die(
@@ -142,6 +159,11 @@ class _StartUp:
         )
         if illegal or self._faults.has("capture-failed"):
             self._die("RuntimeError: selected index k out of range")
+
+    def _kill(self, fault: str) -> None:
+        """As the kernel's OOM killer does: nothing is written."""
+        if self._faults.has(fault):
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def _die(self, error: str) -> None:
         die_in_scheduler(error, self._arguments.performance.tp)

@@ -1,0 +1,100 @@
+"""A disk that is too small, or becomes read-only: nothing is learned of it, and nothing lost.
+
+The disk is a tmpfs in a mount namespace; where neither is allowed the tests are skipped.
+"""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.report.make_run import Trial, chain, make_run
+from tests.sweeps import tiny_sweep
+from tuner.ledger.whole import replacing, write_text
+from tuner.report.run_report import write_report
+
+NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]
+SCRIPT = """
+set -u
+disk=$1 size=$2 sweep=$3 specbench="$4 -m tuner"
+mount -t tmpfs -o "size=$size" tmpfs "$disk"
+$specbench sweep "$sweep" --out "$disk/out" >"$disk.said" 2>"$disk.told"
+echo $? >"$disk.code"
+run=$(ls -d "$disk"/out/*)
+cp "$run/trials.jsonl" "$disk.before"
+ls -R "$run" >"$disk.files"
+mount -o remount,ro "$disk"
+$specbench sweep --resume "$run" >"$disk.said" 2>"$disk.readonly"
+echo $? >>"$disk.code"
+mount -o remount,rw,size=64M "$disk"
+$specbench sweep --resume "$run" --json >"$disk.json" 2>"$disk.again"
+echo $? >>"$disk.code"
+cp "$run/trials.jsonl" "$disk.after"
+"""
+
+
+def is_allowed(disk: Path) -> bool:
+    words = [*NAMESPACE, "mount", "-t", "tmpfs", "tmpfs", str(disk)]
+    try:
+        return subprocess.run(words, capture_output=True, check=False).returncode == 0
+    except FileNotFoundError:
+        return False
+
+
+@pytest.mark.parametrize("size", ["28k", "100k", "180k"])
+def test_a_full_disk_costs_no_point_its_chance(tmp_path: Path, size: str) -> None:
+    """Servers that cannot write their logs die; that is no crash of theirs to be learned from."""
+    disk = tmp_path / "disk"
+    disk.mkdir()
+    if not is_allowed(disk):
+        pytest.skip("no mount namespaces here")
+    tiny_sweep(tmp_path, search="trials: 2")
+    words = ["bash", "-c", SCRIPT, "bash", disk, size, tmp_path / "tiny.yaml", sys.executable]
+    subprocess.run([*NAMESPACE, *map(str, words)], check=True, timeout=110)
+
+    def said(what: str) -> str:
+        return disk.with_suffix(f".{what}").read_text()
+
+    assert said("code").split()[1:] == ["2", "0"]
+    assert said("code").split()[0] in ("1", "2")
+    for what in ("told", "readonly", "again"):
+        assert "Traceback" not in said(what), said(what)
+    assert "No space left on device" in said("told").splitlines()[-1]
+    assert "Read-only file system" in said("readonly").splitlines()[-1]
+    assert ".partial" not in said("files")
+    before, after = said("before"), said("after")
+    assert after.startswith(before[: before.rfind("\n") + 1])
+    records = [json.loads(line) for line in after.splitlines()]
+    assert [(each["role"], each["outcome"]) for each in records] == [
+        ("baseline", "ok"),
+        ("candidate", "ok"),
+        ("candidate", "ok"),
+    ]
+    assert json.loads(said("json"))["trials"] == 2
+
+
+def test_a_file_that_cannot_be_written_whole_is_as_it_was(tmp_path: Path) -> None:
+    """Yesterday's report is worth more than half of today's."""
+    file = tmp_path / "report.md"
+    write_text(file, "yesterday")
+    with pytest.raises(OSError, match="space"), replacing(file) as partial:
+        partial.write_text("half of tod")
+        raise OSError(28, "No space left on device")
+    assert [each.name for each in tmp_path.iterdir()] == ["report.md"]
+    assert file.read_text() == "yesterday"
+
+
+def test_every_file_of_a_report_is_replaced_whole(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is opened for writing is empty already when the disk turns out to be full."""
+    run = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(2), 100.0)])
+    write_report(run)
+    inodes = {file: file.stat().st_ino for file in run.results}
+    kept = [file.open("rb") for file in inodes]  # so that no inode is used again
+    write_report(run)
+    assert [file.name for file in run.results if file.stat().st_ino == inodes[file]] == []
+    for each in kept:
+        each.close()

@@ -1,0 +1,19 @@
+"""Fixtures of all tests."""
+
+import uuid
+from collections.abc import Iterator
+
+import pytest
+
+from tests.engine.launching import processes_with
+from tests.seals import SEAL
+
+
+@pytest.fixture
+def seal(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """A value in this process's environment that everything started here inherits."""
+    value = uuid.uuid4().hex
+    monkeypatch.setenv(SEAL, value)
+    yield value
+    for process in processes_with(SEAL, value):
+        process.kill()

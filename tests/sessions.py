@@ -1,0 +1,137 @@
+"""specbench in a process of its own, ended from outside while it runs.
+
+Processes are forked from a server that has the imports already: a session costs its launches only.
+"""
+
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+from unittest.mock import patch
+
+from tests.played import known_windows
+from tests.seals import SEAL
+from tests.sweeps import Listener
+from tuner.campaign.campaign import reopen_run, run_sweep
+from tuner.cli.signals import end_on_signals
+from tuner.engine.http import ServerApi
+from tuner.engine.make import make_engine
+from tuner.errors import EngineFailure
+from tuner.ledger import run as ledger_run
+from tuner.ledger.record import TrialRecord
+from tuner.measure.client import run_window
+from tuner.sweep.door import load_sweep
+from tuner.trial import attempt
+
+INTERRUPTED = 130
+Moment = Literal["launching", "warming", "measuring", "stopping", "stopped", "writing", "written"]
+
+
+@dataclass(frozen=True)
+class End:
+    """When a session is ended, and by which signal."""
+
+    moment: Moment
+    number: int
+    after: int = 0
+    """Candidates of the session that are through by then."""
+
+
+def session(sweep: Path, run: Path, seal: str, end: End | None, limit_s: float = 100) -> int:
+    """Run `sweep` into the folder `run` until its end or until `end`; returns the exit code."""
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload([__name__])
+    process = context.Process(target=_session, args=(sweep, run, seal, end))
+    with patch.dict(os.environ):
+        os.environ.pop(SEAL, None)  # the server of forks stays, and is no process of the session
+        process.start()
+    process.join(limit_s)
+    assert process.exitcode is not None, "the session hangs"
+    return process.exitcode
+
+
+def _session(sweep: Path, run: Path, seal: str, end: End | None) -> None:
+    os.environ[SEAL] = seal
+    os.setpgid(0, 0)
+    end_on_signals()
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    listener = _Ending(end)
+    loaded = load_sweep(sweep)
+    folder = reopen_run(run, loaded, None)
+    windows = known_windows(listener.phases, listener.around(run_window))
+    with (
+        patch.object(attempt, "run_window", windows),
+        patch.object(ServerApi, "is_healthy", listener.on("launching", ServerApi.is_healthy)),
+        patch.object(ledger_run.Run, "append", listener.half_of(ledger_run.Run.append)),
+        patch.object(ledger_run.os, "fsync", listener.on("written", os.fsync)),
+    ):
+        try:
+            run_sweep(loaded, folder, make_engine(loaded.sweep), listener)
+        except KeyboardInterrupt:
+            sys.exit(INTERRUPTED)
+        except EngineFailure:
+            sys.exit(1)
+
+
+class _Ending(Listener):
+    """Sends the signal to its own process at the moment."""
+
+    def __init__(self, end: End | None) -> None:
+        super().__init__()
+        self._end = end
+
+    def _is_due(self, *moments: Moment) -> bool:
+        if self._end is None or self._end.moment not in moments or not self.phases:
+            return False
+        begun = {each.trial for each in self.phases if each.role == "candidate"}
+        return self.phases[-1].role == "candidate" and len(begun) > self._end.after
+
+    def _strike(self) -> None:
+        assert self._end is not None
+        number, self._end = self._end.number, None
+        os.kill(os.getpid(), number)
+
+    def phase(self, phase: attempt.Phase) -> None:
+        super().phase(phase)
+        if phase.doing == "stopping" and self._is_due("stopping"):
+            self._strike()
+        elif phase.doing == "stopping" and self._is_due("stopped"):
+            threading.Timer(0.03, self._strike).start()
+
+    def on(self, moment: Moment, call: Callable[..., Any]) -> Callable[..., Any]:
+        """`call`, with the signal before it where the moment has come."""
+
+        def wrapped(*words: Any) -> Any:
+            if self._is_due(moment):
+                self._strike()
+            return call(*words)
+
+        return wrapped
+
+    def half_of(self, append: Callable[..., None]) -> Callable[..., None]:
+        """`append`, with the signal in the middle of a line."""
+
+        def wrapped(run: ledger_run.Run, *records: TrialRecord) -> None:
+            if self._is_due("writing"):
+                assert run._writing is not None
+                run._writing.write(records[0].model_dump_json().encode()[:200])
+                self._strike()
+            append(run, *records)
+
+        return wrapped
+
+    def around(self, send: Callable[..., Any]) -> Callable[..., Any]:
+        """`send`, with the signal while it waits for answers."""
+
+        def wrapped(url: str, requests: Sequence[Any], load: Any) -> Any:
+            doing = self.phases[-1].doing
+            if doing in ("warming", "measuring") and self._is_due(doing):
+                threading.Timer(0.05, self._strike).start()
+            return send(url, requests, load)
+
+        return wrapped

@@ -1,0 +1,112 @@
+"""A run that is ended at every moment by every signal, and goes on each time as if nothing was."""
+
+import json
+import signal
+from pathlib import Path
+from typing import get_args
+
+import pytest
+
+from tests.played import best_of
+from tests.seals import left_behind
+from tests.sessions import INTERRUPTED, End, Moment, session
+from tests.sweeps import Listener
+from tuner.campaign.campaign import begin_run, reopen_run, run_sweep
+from tuner.campaign.studied import verdict_of
+from tuner.engine.base import server_config
+from tuner.engine.footprint import footprints
+from tuner.engine.make import make_engine
+from tuner.ledger.run import Run
+from tuner.search.study import Study
+from tuner.sweep.door import LoadedSweep, load_sweep
+
+SWEEP = """
+name: killed
+engine: {kind: simulated, preset: quickstart, faults: [{kind: outlive}]}
+model: {target: some/model, draft: some/draft, algorithm: EAGLE3, tp: 4}
+space:
+  num_steps: {low: 1, high: 8}
+  env: {NCCL_PROTO: [unset, LL, LL128, Simple]}
+workload: {requests: 2, output_tokens: 24, concurrency: [1]}
+measure: {warmup_requests: 1, repeats: 1, racing: false}
+search: {trials: COUNT, stages: [], seed: 3}
+timeouts: {launch: 60s, request: 20s}
+"""
+
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
+ENDS = [End(moment, number) for moment in get_args(Moment) for number in SIGNALS]
+ENDS.append(End("measuring", signal.SIGHUP, after=1))
+
+
+def killed_sweep(folder: Path, count: int) -> LoadedSweep:
+    path = folder / "killed.yaml"
+    path.write_text(SWEEP.replace("COUNT", str(count)))
+    return load_sweep(path)
+
+
+@pytest.mark.timeout(600)  # it sleeps more than it works
+def test_a_run_survives_every_signal_at_every_moment(tmp_path: Path, seal: str) -> None:
+    """At most the trial in flight is lost, no server stays, the answer is the undisturbed one."""
+    loaded = killed_sweep(tmp_path, 12)
+    run = begin_run(tmp_path / "runs", loaded, None)
+    session_of_none(loaded, run, seal)
+    before = run.records()
+    assert [each.role for each in before] == ["baseline"]
+    for end in ENDS:
+        code = session(loaded.path, run.path, seal, end)
+        killed = end.number == signal.SIGKILL
+        assert code == (-signal.SIGKILL if killed else INTERRUPTED), end
+        if not killed:
+            assert left_behind(seal) == [], end
+            assert footprints(run.logs) == [], end
+        records = run.records()
+        assert records[: len(before)] == before, end
+        kept = 1 if end.moment == "written" else end.after
+        assert len(records) - len(before) == kept, end
+        before = records
+    assert session(loaded.path, run.path, seal, None) == 0
+    assert left_behind(seal) == []
+    check_undisturbed(loaded, run)
+
+
+def session_of_none(loaded: LoadedSweep, run: Run, seal: str) -> None:
+    """The baseline alone: the session is ended when its first candidate is begun."""
+    assert session(loaded.path, run.path, seal, End("launching", signal.SIGINT)) == INTERRUPTED
+
+
+def check_undisturbed(loaded: LoadedSweep, run: Run) -> None:
+    """The run is one that nothing has disturbed: whole, in order, each point once, and its search
+    has chosen what it would have chosen then; the figures are the same in any session."""
+    records = run.records()
+    assert [each.trial for each in records] == list(range(len(records)))
+    assert run.ledger().note is None
+    candidates = run.ledger().candidates
+    points = [each.at for each in candidates]
+    assert len({json.dumps(each.point) for each in candidates}) == len(candidates)
+    spec = loaded.sweep.search
+    assert len(points) == spec.trials
+    history = [(each.at, verdict_of(each, spec.objective)) for each in candidates]
+    assert Study(loaded.space, spec, spec.trials).replay(history) == 0
+    result = run_sweep(
+        loaded, reopen_run(run.path, loaded, None), make_engine(loaded.sweep), Listener()
+    )
+    assert result.best is not None
+    assert result.best.at == best_of([point for point in points if point is not None])
+
+
+def test_a_killed_runs_server_is_ended_by_the_next_and_said(tmp_path: Path, seal: str) -> None:
+    """A server that outlives specbench holds the GPUs; somebody else's is not touched."""
+    loaded = killed_sweep(tmp_path, 2)
+    run = begin_run(tmp_path / "runs", loaded, None)
+    code = session(loaded.path, run.path, seal, End("measuring", signal.SIGKILL))
+    assert code == -signal.SIGKILL
+    assert len(left_behind(seal)) == 1
+    theirs = make_engine(loaded.sweep)
+    with theirs.launch(server_config(loaded.sweep, None), tmp_path / "theirs.log", 0) as other:
+        listener = Listener()
+        run_sweep(loaded, reopen_run(run.path, loaded, None), make_engine(loaded.sweep), listener)
+        other.check_alive()
+        assert len(left_behind(seal)) == 1
+    (note,) = [note for note in listener.notes if "killed specbench" in note]
+    assert note.startswith("ended 1 process that launch 0001 of a killed specbench had left")
+    assert left_behind(seal) == []
