@@ -157,7 +157,7 @@ def _answer(result: Result) -> str:
         scores = task_words(result.baseline.task, result.confirmed.task)
         lines += [f"task: {scores}"] if scores else []
     if result.far:
-        lines.append(far_words(result.far))
+        lines.append(far_words(result.settled.ledger, result.far))
     lines += _elsewhere(result)
     return "\n".join(lines)
 

@@ -46,7 +46,7 @@ def _front(findings: Findings) -> str:
     """The configurations that no other one equals or beats at every concurrency."""
     gains = {
         _name(each): [each.speedups[level].value for level in findings.result.by_level]
-        for each in findings.ranked
+        for each in _standing(findings)
         if all(level in each.speedups for level in findings.result.by_level)
     }
     left = [
@@ -58,6 +58,12 @@ def _front(findings: Findings) -> str:
         )
     ]
     return f"\n\nNot beaten at every concurrency by another one: {'; '.join(left)}." if left else ""
+
+
+def _standing(findings: Findings) -> list[Measured]:
+    """The candidates that may be recommended, the best first."""
+    spec = findings.sweep.search.objective
+    return [e for e in findings.ranked if not is_refuted(findings.ledger, e.record, spec)]
 
 
 def _name(shown: Measured) -> str:
@@ -101,10 +107,7 @@ def adaptive(findings: Findings) -> Adaptive | str:
     release = _release(findings)
     if isinstance(release, str):
         return release
-    spec = findings.sweep.search.objective
-    groups = _groups(
-        each for each in findings.ranked if not is_refuted(findings.ledger, each.record, spec)
-    )
+    groups = _groups(_standing(findings))
     if not groups:
         return "no chain (eagle_topk 1) was measured"
     sweep, levels = findings.sweep, [*findings.result.by_level]
@@ -134,7 +137,7 @@ def adaptive(findings: Findings) -> Adaptive | str:
 def _plain_gains(findings: Findings, group: Chains) -> Mapping[int, float]:
     """Speed-ups of no speculation under the group's settings, where those were measured."""
     plain, its = findings.plain, group.family.settings
-    if plain is None or its is None or plain.point != its:
+    if plain is None or its is None or plain.point != its or plain.record.is_another:
         return {}
     return {level: each.value for level, each in plain.speedups.items()}
 
