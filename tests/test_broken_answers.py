@@ -10,6 +10,7 @@ import pytest
 
 from tests.report.make_run import SWEEP, Trial, chain, make_run
 from tuner.campaign import candidates, closing
+from tuner.campaign.viewed import study_to_view
 from tuner.errors import NotComparable
 from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.run import Run
@@ -235,3 +236,16 @@ def test_a_search_that_ends_has_its_baseline_at_the_end(
     )
     candidates.search_candidates(search)  # type: ignore[arg-type]
     assert done == ["end"]
+
+
+@pytest.mark.parametrize("drift", [False, True])
+def test_the_dashboard_has_the_reports_answer(tmp_path: Path, drift: bool) -> None:
+    """Otherwise two pages of one run recommend two servers, or the same with two figures."""
+    trials = [*SETTINGS_WIN, *([Trial(None, 90.0)] if drift else [])]
+    run = make_run(tmp_path, trials)
+    result = summarise_run(run)
+    assert result.best is not None and result.best.role == "plain"
+    storage, _ = study_to_view(run)
+    [study] = storage.get_all_studies()
+    shown = f"trial 3: no speculation, NCCL_PROTO=LL, {result.fastest_value:.3f} times the baseline"
+    assert study.user_attrs["answer"] == shown
