@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 
-from tests.report.make_run import SWEEP, Trial, chain, make_run
+from tests.report.make_run import SIMULATED, SWEEP, Trial, chain, make_run
 from tuner.campaign import candidates, closing
 from tuner.campaign.viewed import study_to_view
+from tuner.cli.show import show_result
 from tuner.errors import NotComparable
 from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.run import Run
@@ -98,6 +99,9 @@ def test_nothing_is_sure_of_a_candidate_that_does_not_stand(tmp_path: Path, why:
     assert "**No candidate stands.**" in words
     assert "so it is faster by more than noise" not in words
     assert "Measured: 1 of" in words
+    report = write_report(run).read_text()
+    assert "no chain (eagle_topk 1) stands" in report
+    assert "faster than every candidate" not in run.best_yaml.read_text()
 
 
 def test_a_refuted_candidate_is_no_equal_of_the_winner(tmp_path: Path) -> None:
@@ -249,3 +253,13 @@ def test_the_dashboard_has_the_reports_answer(tmp_path: Path, drift: bool) -> No
     [study] = storage.get_all_studies()
     shown = f"trial 3: no speculation, NCCL_PROTO=LL, {result.fastest_value:.3f} times the baseline"
     assert study.user_attrs["answer"] == shown
+
+
+def test_the_answer_is_what_is_said_to_be_simulated(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Otherwise the mark stands behind whichever line is the last, as if that alone were so."""
+    run = make_run(tmp_path, SETTINGS_WIN[:3], sweep=SIMULATED)
+    show_result(summarise_run(run), run.sweep(), run.report_md)
+    shown = capsys.readouterr().out.splitlines()
+    assert "best: 2 steps, 3 tokens, NCCL_PROTO=LL (simulated)" in shown

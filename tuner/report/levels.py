@@ -109,7 +109,8 @@ def adaptive(findings: Findings) -> Adaptive | str:
         return release
     groups = _groups(_standing(findings))
     if not groups:
-        return "no chain (eagle_topk 1) was measured"
+        tried = any(each.point and each.point.eagle_topk == 1 for each in findings.ranked)
+        return f"no chain (eagle_topk 1) {'stands' if tried else 'was measured'}"
     sweep, levels = findings.sweep, [*findings.result.by_level]
     refusal: str | None = None
     found: list[tuple[float, Adaptive]] = []

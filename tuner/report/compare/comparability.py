@@ -150,12 +150,12 @@ def launch_notes(findings: Findings, name: str) -> list[str]:
         used = best_at(findings, at)
         if used is not None and used.point != findings.best.point:
             found[at] = next(each for each in findings.ranked if each.point == used.point)
-    notes = _answer_notes(findings, name)
+    notes = []
     for level, best in found.items():
         where = "" if level is None else f", concurrency {level} ({best.label})"
         if (note := _launch_note(findings, best)) is not None:
             notes.append(f"{name}{where}: {note}")
-    return notes
+    return notes + _answer_notes(findings, name)
 
 
 def _answer_notes(findings: Findings, name: str) -> list[str]:
