@@ -263,3 +263,23 @@ def test_the_answer_is_what_is_said_to_be_simulated(
     show_result(summarise_run(run), run.sweep(), run.report_md)
     shown = capsys.readouterr().out.splitlines()
     assert "best: 2 steps, 3 tokens, NCCL_PROTO=LL (simulated)" in shown
+
+
+def test_a_clock_that_was_set_back_turns_no_candidate_over(tmp_path: Path) -> None:
+    """Otherwise a machine that slows down, and whose clock is set meanwhile, recommends what ran
+    first or last. The machine loses 20 %; the second chain ran late, and is the faster one."""
+    trials = [
+        Trial(None, 100.0),
+        Trial(chain(3), 130.0),
+        Trial(chain(2), 90.0 * 1.25),
+        Trial(chain(1), 85.0 * 1.5),
+        Trial(None, 80.0),
+    ]
+    ahead = make_run(tmp_path / "ahead", trials)
+    back = make_run(tmp_path / "back", trials)
+    begun = {0: "18:00", 1: "18:01", 2: "17:02", 3: "17:03", 4: "17:04"}
+    marked(back, {n: {"started": f"2026-11-29T{at}:00Z"} for n, at in begun.items()})
+    found = [summarise_run(run) for run in (ahead, back)]
+    assert all(each.best is not None and each.best.at == chain(1) for each in found)
+    values = [each.fastest_value for each in found]
+    assert values[0] == pytest.approx(values[1])
