@@ -59,7 +59,7 @@ def test_every_winner_is_held_against_the_baseline(tmp_path: Path):
     assert shown["outputs"]["1"]["found"]["equal"] == 8
     assert shown["far_outputs"] == []
     assert "8 of 8 are the baseline's, token by token" in write_report(run).read_text()
-    assert "# Greedy outputs against no speculation: at concurrency 1 8 of 8" in (
+    assert "# Greedy outputs against no speculation: at concurrency 1: 8 of 8" in (
         run.best_sh.read_text()
     )
 

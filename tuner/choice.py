@@ -126,9 +126,27 @@ def far_outputs(ledger: Ledger, record: TrialRecord) -> TrialRecord | None:
     return next(found, None)
 
 
+def answer_of(ledger: Ledger, spec: ObjectiveSpec) -> tuple[TrialRecord | None, float | None]:
+    """What to run, and the objective of it or of the candidate that does not beat the baseline.
+
+    The `fastest_candidate` where its objective is above 1, or its settings without speculation
+    where those are as fast; None: no speculation, or nothing is known.
+    """
+    fastest, value = fastest_candidate(ledger, spec)
+    if fastest is None or value is None or value <= 1:
+        return None, value
+    plain = ledger.plain(fastest)
+    if plain is not None and is_beaten(ledger, fastest, plain, spec):
+        return plain, objective_of(plain, spec)
+    return fastest, value
+
+
 def is_beaten(ledger: Ledger, best: TrialRecord, plain: TrialRecord, spec: ObjectiveSpec) -> bool:
-    """Whether the winner's settings are as fast without speculation. Of the winner the launch that
-    confirmed it counts, where there is one: it was not picked for its figure."""
+    """Whether the winner's settings are as fast without speculation, and say what the baseline
+    says. Of the winner the launch that confirmed it counts, where there is one: it was not picked
+    for its figure."""
+    if plain.is_another:
+        return False
     again = ledger.confirmation(best)
     own = None if again is None else objective_of(again, spec)
     own = objective_of(best, spec) if own is None else own

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuner.choice import far_outputs, fastest_candidate, is_beaten, is_refuted, objective_of
+from tuner.choice import answer_of, far_outputs, fastest_candidate, is_refuted, objective_of
 from tuner.ledger.lines import Ledger
 from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.record import OutputsLine, TrialRecord
@@ -14,6 +14,7 @@ from tuner.ledger.settled import Settled, settle
 from tuner.measure.statistics import Interval
 from tuner.sweep.model import ObjectiveSpec, Sweep
 
+_FAR = "outputs are far from the baseline's"
 RIVALS = 5
 """Configurations after the fastest that are held against it."""
 
@@ -62,8 +63,8 @@ class Result:
     outputs: Mapping[str, OutputsLine]
     """Of `best` against the baseline's, by concurrency; of its own launch where it has one."""
     far: tuple[TrialRecord, ...]
-    """Candidates that are not recommended because their outputs are far from the baseline's, the
-    faster first."""
+    """Candidates that are not recommended because their outputs are far from the baseline's, or
+    the task's score is clearly lower; the faster first."""
     task: Mapping[str, Any] | None
     """Marks of the task by question, `baseline` and `best`; None without a task."""
     plain: TrialRecord | None
@@ -115,16 +116,14 @@ def summarise_run(run: Run, samples: RawSamples | None = None) -> Result:
     """
     sweep, settled = run.sweep(), settle(run, samples)
     ledger, spec = settled.ledger, sweep.search.objective
-    fastest, value = fastest_candidate(ledger, spec)
-    best = fastest if value is not None and value > 1 else None
+    fastest, _ = fastest_candidate(ledger, spec)
+    best, value = answer_of(ledger, spec)
     far = _far(ledger, spec)
     plain = None if fastest is None else ledger.plain(fastest)
     plain = plain if plain is not None and plain.outcome == "ok" else None
-    if best is not None and plain is not None and is_beaten(ledger, best, plain, spec):
-        best, value = plain, objective_of(plain, spec)
     exit_code, verdict = _outcome(ledger, sweep, best, value)
     if exit_code == 0 and far:
-        verdict += f"; {far_words(far)}"
+        verdict += f"; {far_words(ledger, far)}"
     baseline = ledger.baseline
     attached = sweep.engine.kind == "endpoint"
     again = None if best is None or best is plain else ledger.confirmation(best)
@@ -195,11 +194,19 @@ def _far(ledger: Ledger, spec: ObjectiveSpec) -> tuple[TrialRecord, ...]:
     return tuple(sorted(far, key=lambda each: -(objective_of(each, spec) or 0.0)))
 
 
-def far_words(far: tuple[TrialRecord, ...]) -> str:
-    """Which candidates are not recommended for what they answer; one at least."""
-    names = [each.at.label() if each.at else "no speculation" for each in far]
-    more = f" and {len(far) - 1} more" if len(far) > 1 else ""
-    return f"not recommended, since outputs are far from the baseline's: {names[0]}{more}"
+def far_words(ledger: Ledger, far: tuple[TrialRecord, ...]) -> str:
+    """Which candidates are not recommended for what they answer, and why; one at least."""
+    names: dict[str, list[str]] = {}
+    for each in far:
+        found = far_outputs(ledger, each)
+        by_score = found is not None and found.far_outputs is None
+        why = "the task's score is clearly lower" if by_score else _FAR
+        names.setdefault(why, []).append(each.label)
+    told = []
+    for why, labels in names.items():
+        more = f" and {len(labels) - 1} more" if len(labels) > 1 else ""
+        told.append(f"since {why}: {labels[0]}{more}")
+    return f"not recommended, {'; '.join(told)}"
 
 
 def _within(time_budget: float | None) -> str:

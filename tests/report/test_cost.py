@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.report.make_run import SWEEP, Trial, chain, make_run
+from tuner.ledger.lines import Ledger
 from tuner.ledger.spent import spent
 from tuner.report.cost import cost_words
 from tuner.report.findings import Findings
@@ -48,8 +49,20 @@ def test_nothing_is_made_up(tmp_path: Path) -> None:
     assert told is not None and "saves none" in told
     failed = Trial(chain(2), failure="OOM", message="no", outcome="infeasible", launch_s=None)
     told = words(tmp_path / "failed", [*lost, failed])
-    assert told is not None and "at least" in told and "1 launch that failed not counted" in told
+    assert told is not None and "at least" in told and "1 launch without a time not counted" in told
     assert words(tmp_path / "none", [Trial(None, 100.0, launch_s=None)]) is None
+    stages = SWEEP.replace("space:", "server: {flags: {pp-size: 2}}\nspace:", 1)
+    told = words(tmp_path / "pp", lost, stages)
+    assert told is not None and "on 8 GPUs" in told
     replicas = SWEEP.replace("space:", "server: {flags: {dp-size: 2}}\nspace:", 1)
     told = words(tmp_path / "dp", lost, replicas)
     assert told is not None and "on 8 GPUs" in told
+
+
+def test_a_launch_before_a_retry_has_cost_something(tmp_path: Path) -> None:
+    """Otherwise the hours look whole where a server hung before the one that was measured."""
+    run = make_run(tmp_path, [Trial(None, 100.0), Trial(chain(1), 120.0)])
+    ledger = run.ledger()
+    retried = ledger.records[1].model_copy(update={"launch_id": 2})
+    found = spent(Ledger((ledger.records[0], retried)), run.sweep())
+    assert found is not None and found.unknown == 1

@@ -20,7 +20,6 @@ def search_candidates(search: Search) -> None:
         if (why := search.budget.why) is not None:
             progress.note(f"{why}, no new candidate is begun")
             break
-        baseline_in_the_middle(search)
         handed_over, proposal = study.handed_over, study.propose()
         if study.handed_over != handed_over:
             progress.note(
@@ -30,6 +29,7 @@ def search_candidates(search: Search) -> None:
             if study.stopped is not None:
                 progress.note(f"the search ends here: {study.stopped.why}")
             break
+        baseline_in_the_middle(search)  # not before a search that ends here: then it is the end
         for record in _measure(search, proposal):
             failures_in_a_row = failures_in_a_row + 1 if record.outcome == "failed" else 0
         if failures_in_a_row >= most:

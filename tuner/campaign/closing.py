@@ -1,8 +1,11 @@
 """What is launched besides candidates: the baseline again, the winner once more, its settings."""
 
+from itertools import takewhile
+
 from tuner.campaign.going import Search, standing_of
 from tuner.choice import complexity, fastest_candidate, is_refuted, is_tied
 from tuner.engine.base import plain_config, server_config
+from tuner.ledger.lines import Ledger
 from tuner.ledger.record import TrialRecord
 from tuner.sweep.model import Sweep
 from tuner.sweep.point import Point
@@ -56,9 +59,15 @@ def _baseline_again(search: Search, *, at_the_end: bool) -> None:
 
 def _confirm(search: Search) -> None:
     """Measure the winner once more, on a server of its own; the next one where that refutes it."""
-    for _ in range(MAX_CONFIRMED):
-        if not _confirm_one(search):
-            return
+    while _confirmed(search.bench.run.ledger()) < MAX_CONFIRMED and _confirm_one(search):
+        pass
+
+
+def _confirmed(ledger: Ledger) -> int:
+    """Winners launched once more since the last candidate; those of an earlier call count too, or a
+    resume would launch what an undisturbed run does not."""
+    after = takewhile(lambda each: each.role != "candidate", reversed(ledger.records))
+    return sum(each.role == "confirm" for each in after)
 
 
 def _confirm_one(search: Search) -> bool:

@@ -100,7 +100,9 @@ def study_note(run: Run, sweep: Sweep, answer: str) -> str:
         f"{escaped(model.algorithm)}.",
         *(["**Simulated: the figures are a performance model's.**"] if simulated else []),
         f"**The answer so far:** {escaped(answer)}. Optuna's best trial is the highest figure; the "
-        "answer may be a simpler equal of it, and is none that its own launch has refuted.",
+        "answer may be a simpler equal of it, and is none that its own launch has refuted or whose "
+        "outputs are far from the baseline's. Figures of trials are held against the first launch "
+        "of the baseline, the answer against all of them.",
         f"The objective is the speed-up over the baseline, trial 0 ({_kind(sweep)}); the baseline "
         "is 1. Figures are user attributes, `c8.output_tok_s` is at concurrency 8. In the "
         "parameters, 0 stands for no speculation. A point that cannot be served is infeasible; its "

@@ -7,10 +7,13 @@ from typing import Any
 from tuner.campaign.going import Progress, Standing
 from tuner.campaign.notes import study_note, trial_note
 from tuner.campaign.studied import objective_levels
-from tuner.choice import fastest_candidate, objective_of
+from tuner.choice import answer_of, objective_of
 from tuner.engine.base import server_config
+from tuner.errors import UserError
+from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
+from tuner.ledger.settled import Settling
 from tuner.search.shown import Layout, Shown, State
 from tuner.search.stored import StoredStudy
 from tuner.sweep.fields import UNSET
@@ -144,6 +147,7 @@ class Showing:
     def __init__(self, run: Run, sweep: Sweep, layout: Layout, stored: StoredStudy | None) -> None:
         """Shows what the ledger has already; without a study there is nothing to keep."""
         self._run, self._sweep, self._layout, self._stored = run, sweep, layout, stored
+        self._settling = Settling(run, sweep.search.objective.metric, RawSamples(run))
         self._shown = 0
         self._begun: int | None = None
         if stored is not None:
@@ -196,15 +200,22 @@ class Showing:
     def _describe(self) -> None:
         if self._stored is None:
             return
-        ledger, spec = self._run.ledger(), self._sweep.search.objective
-        best, value = fastest_candidate(ledger, spec)
-        answer = "nothing is measured yet"
-        if ledger.baseline is not None:
-            answer = "no speculation"
-        if best is not None and best.at is not None and value is not None and value > 1:
-            answer = f"trial {best.trial}: {best.at.label()}, {value:.3f} times the baseline"
+        answer = self._answer()
         note = study_note(self._run, self._sweep, answer)
         self._stored.describe(note, {"answer": answer})
+
+    def _answer(self) -> str:
+        """As the report will have it, over all launches of the baseline."""
+        try:
+            ledger = self._settling.settled().ledger
+        except UserError:  # the run itself says which samples are broken
+            ledger = self._run.ledger()
+        if ledger.baseline is None:
+            return "nothing is measured yet"
+        best, value = answer_of(ledger, self._sweep.search.objective)
+        if best is None or value is None:
+            return "no speculation"
+        return f"trial {best.trial}: {best.label}, {value:.3f} times the baseline"
 
 
 class Watched:

@@ -71,7 +71,8 @@ def show_result(result: Result, sweep: Sweep, report: Path) -> None:
             console.print(table)
         else:  # a table that does not fit would lose digits
             click.echo("\n".join(_lines(title, records, str(level))))
-    click.echo(f"{_answer(result)}{simulated}")
+    first, *rest = _answer(result).splitlines()
+    click.echo("\n".join([f"{first}{simulated}", *rest]))
     click.echo(f"report: {report}")
     if result.best is not None:
         click.echo(f"launch it: {report.parent / 'best.sh'}")
@@ -158,7 +159,7 @@ def _answer(result: Result) -> str:
         scores = task_words(result.baseline.task, result.confirmed.task)
         lines += [f"task: {scores}"] if scores else []
     if result.far:
-        lines.append(far_words(result.far))
+        lines.append(far_words(result.settled.ledger, result.far))
     lines += _elsewhere(result)
     return "\n".join(lines)
 

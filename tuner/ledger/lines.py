@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import takewhile
 from pathlib import Path
 from typing import NoReturn
 
@@ -53,9 +54,11 @@ class Ledger:
     @property
     def recommended(self) -> TrialRecord | None:
         """The candidate that the search took for the fastest by all measurements, at its end, and
-        launched once more; None where its choice is the highest figure, or is out of date."""
-        last = next((each for each in reversed(self.records) if each.role != "plain"), None)
-        if last is None or last.role != "confirm" or last.decision is None or last.outcome != "ok":
+        launched once more; None where its choice is the highest figure, or is out of date: there
+        are further candidates. Others may have been launched once more since."""
+        ended = takewhile(lambda each: each.role != "candidate", reversed(self.records))
+        last = next((e for e in ended if e.role == "confirm" and e.decision is not None), None)
+        if last is None or last.outcome != "ok":
             return None
         found = [r for r in self.candidates if r.point == last.point and r.outcome == "ok"]
         return found[-1] if found else None

@@ -9,6 +9,7 @@ gone keep the speed-ups that they have.
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from itertools import pairwise
 from typing import Any
 
 from tuner.ledger.lines import Ledger
@@ -28,6 +29,8 @@ class Settled:
     baselines: Mapping[int, Baselines]
     """By concurrency; {} where the baseline was launched once, or its samples are gone."""
     samples: RawSamples
+    time: Callable[[TrialRecord], float]
+    """When a trial began, on the clock that `baselines` have."""
 
     def ratio(
         self, one: TrialRecord, other: TrialRecord, level: int, metric: Metric
@@ -40,7 +43,7 @@ class Settled:
         first, second = self.samples.of(one).get(level), self.samples.of(other).get(level)
         if not first or not second:
             return None
-        return known.ratio(Launched(_time(one), first), Launched(_time(other), second))
+        return known.ratio(Launched(self.time(one), first), Launched(self.time(other), second))
 
 
 @dataclass
@@ -56,35 +59,43 @@ class Settling:
         """The run's lines so far. Raises UserError where a file of samples is broken."""
         ledger = self.run.ledger()
         known = ledger.baselines
-        levels = _baselines(known, self.samples.of, self.metric) if len(known) > 1 else {}
+        time = _clock(known)
+        levels = _baselines(known, self.samples.of, self.metric, time) if len(known) > 1 else {}
         levels = {level: found for level, found in levels.items() if len(found.launches) > 1}
         if not levels:
-            return Settled(ledger, {}, self.samples)
+            return Settled(ledger, {}, self.samples, time)
         trials = tuple(each.trial for each in known)
-        held = _baselines(known, lambda each: held_out_of(self.run, each), self.metric)
+        held = _baselines(known, lambda each: held_out_of(self.run, each), self.metric, time)
         unseen = {n: replace(each, like=levels[n]) for n, each in held.items() if n in levels}
         records = tuple(
-            self._held_out(self._of(each, levels, trials), unseen) for each in ledger.records
+            self._held_out(self._of(each, levels, trials, time(each)), unseen, time(each))
+            for each in ledger.records
         )
-        return Settled(Ledger(records, ledger.note), levels, self.samples)
+        return Settled(Ledger(records, ledger.note), levels, self.samples, time)
 
     def _of(
-        self, record: TrialRecord, levels: Mapping[int, Baselines], trials: tuple[int, ...]
+        self,
+        record: TrialRecord,
+        levels: Mapping[int, Baselines],
+        trials: tuple[int, ...],
+        at: float,
     ) -> TrialRecord:
         if record.role == "baseline" or not record.metrics or record.samples is None:
             return record
         key = (record.trial, *trials)
         if key not in self._done:
             windows = samples_of(self.run, record)
-            self._done[key] = _held(record.metrics, windows, levels, _time(record))
+            self._done[key] = _held(record.metrics, windows, levels, at)
         return record.model_copy(update={"metrics": self._done[key]})
 
-    def _held_out(self, record: TrialRecord, levels: Mapping[int, Baselines]) -> TrialRecord:
+    def _held_out(
+        self, record: TrialRecord, levels: Mapping[int, Baselines], at: float
+    ) -> TrialRecord:
         """A handful of lines has them."""
         if record.held_out is None or record.role == "baseline":
             return record
         windows = held_out_of(self.run, record)
-        metrics = _held(record.held_out.metrics, windows, levels, _time(record))
+        metrics = _held(record.held_out.metrics, windows, levels, at)
         return record.model_copy(
             update={"held_out": record.held_out.model_copy(update={"metrics": metrics})}
         )
@@ -117,14 +128,24 @@ def _baselines(
     records: tuple[TrialRecord, ...],
     samples: Callable[[TrialRecord], Mapping[int, list[Window]]],
     metric: Metric,
+    time: Callable[[TrialRecord], float],
 ) -> dict[int, Baselines]:
     """By concurrency, those launches that have figures."""
     launches: dict[int, list[Launched]] = {}
     for record in records:
         for level, windows in samples(record).items():
             if pooled(windows, metric) is not None:
-                launches.setdefault(level, []).append(Launched(_time(record), windows))
+                launches.setdefault(level, []).append(Launched(time(record), windows))
     return {level: Baselines(tuple(found), metric) for level, found in launches.items()}
+
+
+def _clock(baselines: tuple[TrialRecord, ...]) -> Callable[[TrialRecord], float]:
+    """When a trial began: by its time, or by its place in the ledger where the machine's clock was
+    set back between two launches of the baseline."""
+    times = [_time(each) for each in baselines]
+    if all(one < other for one, other in pairwise(times)):
+        return _time
+    return lambda record: float(record.trial)
 
 
 def _time(record: TrialRecord) -> float:

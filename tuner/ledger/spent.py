@@ -14,7 +14,8 @@ class Spent:
     gpus: int
     """That each server holds."""
     unknown: int
-    """Launches that ended before they said how long they took: `hours` is without them."""
+    """Launches that ended before they said how long they took, those before a retry and those that
+    were cut off among them: `hours` is without them."""
 
     @property
     def gpu_hours(self) -> float:
@@ -35,14 +36,20 @@ def spent(ledger: Ledger, sweep: Sweep) -> Spent | None:
     if sweep.engine.kind == "endpoint" or not known:
         return None
     seconds = sum(known) + sum(measured)
-    return Spent(seconds / 3600, gpus_of(sweep), len(launches) - len(known))
+    return Spent(seconds / 3600, gpus_of(sweep), ledger.next_launch - len(known))
 
 
 def gpus_of(sweep: Sweep) -> int:
-    """GPUs that a server holds: tensor-parallel ranks, times replicas without DP attention."""
+    """GPUs that a server holds: tensor-parallel ranks by pipeline stages, times replicas without DP
+    attention."""
     flags = sweep.server.flags
     if flags.get("device") == "cpu":
         return 0
-    sizes = [flags.get(name) for name in ("dp-size", "data-parallel-size")]
-    replicas = max([size for size in sizes if isinstance(size, int)], default=1)
-    return sweep.model.tp * (1 if flags.get("enable-dp-attention") else replicas)
+    replicas = _size(sweep, "dp-size", "data-parallel-size")
+    stages = _size(sweep, "pp-size", "pipeline-parallel-size")
+    return sweep.model.tp * stages * (1 if flags.get("enable-dp-attention") else replicas)
+
+
+def _size(sweep: Sweep, *names: str) -> int:
+    sizes = [sweep.server.flags.get(name) for name in names]
+    return max([size for size in sizes if isinstance(size, int)], default=1)

@@ -26,10 +26,11 @@ def answer(findings: Findings) -> list[str]:
         return ["**No answer.** No candidate gave numbers, so there is nothing to compare."]
     best = findings.best
     refuted = is_refuted(findings.ledger, best.record, findings.sweep.search.objective)
+    plain = findings.plain if findings.winner is findings.plain else None
     if findings.winner is findings.baseline and far_outputs(findings.ledger, best.record):
         lines = [
-            "**No candidate stands.** Launch the server without speculation. No candidate with "
-            "the baseline's outputs beats it."
+            "**No candidate stands.** Launch the server without speculation. No candidate that "
+            "answers as the baseline does beats it."
         ]
     elif findings.winner is findings.baseline and refuted:
         shared = " on a server that switches chain lengths" if best.record.warm_steps else ""
@@ -45,8 +46,7 @@ def answer(findings: Findings) -> list[str]:
             f"**{first}.** Launch the server without speculation. The best "
             f"candidate, {code(best.label)}, is {_changes(findings, best)}."
         ]
-    elif findings.plain is not None and findings.winner is findings.plain:
-        plain = findings.plain
+    elif plain is not None:
         lines = [
             f"**Run {code(plain.label)}.** It is {_changes(findings, plain)} than the baseline: "
             f"the settings of the best candidate, {code(best.label)}, are as fast without "
@@ -58,13 +58,13 @@ def answer(findings: Findings) -> list[str]:
         ]
     told = (
         why_it_loses(findings),
-        _certainty(findings, best),
+        _certainty(findings, best, refuted=refuted),
         drift_words(findings),
         confirmed_words(findings, best),
         chosen_words(findings, best),
-        same_output(findings, best),
+        same_output(findings),
         refuted_words(findings, best),
-        _rivals(findings, best),
+        _rivals(findings, best if plain is None else plain),
         _mixed_gain(findings, best),
     )
     return [*lines, *(line for line in told if line)]
@@ -117,19 +117,15 @@ def _changes(findings: Findings, best: Measured) -> str:
     return f"{overall} ({findings.objective_words()}): {', '.join(levels)}"
 
 
-def _certainty(findings: Findings, best: Measured) -> str:
-    seen: dict[str, list[str]] = {}
-    for level, bounds in best.speedups.items():
-        seen.setdefault(_seen(bounds), []).append(str(level))
-    if len(seen) == 1:
-        words = next(iter(seen))
-        where = " at every concurrency" if len(best.speedups) > 1 else ""
-        told = [words.replace("the interval", f"the interval{where}", 1)]
-    else:
-        told = [f"at concurrency {', '.join(levels)} {words}" for words, levels in seen.items()]
-    sentence = "How sure: " + "; ".join(told) + "."
+def _certainty(findings: Findings, best: Measured, *, refuted: bool) -> str:
+    """Of what is to be run, or of the best candidate where that is the baseline. Of a refuted one
+    its first interval says nothing."""
+    plain = findings.plain if findings.winner is findings.plain else None
+    sentence = "" if refuted else f"How sure: {_sure(plain or best)}. "
     tried, points = len(findings.ranked), len(findings.space.points)
-    sentence += f" Measured: {tried} of {count(points, 'point')} of the space."
+    sentence += f"Measured: {tried} of {count(points, 'point')} of the space."
+    if refuted or plain is not None:
+        return sentence
     if tried >= MANY and findings.ledger.confirmation(best.record) is None:
         sentence += (
             " The best of many was not measured again, so its figure leans high; "
@@ -138,12 +134,23 @@ def _certainty(findings: Findings, best: Measured) -> str:
     return sentence
 
 
+def _sure(shown: Measured) -> str:
+    seen: dict[str, list[str]] = {}
+    for level, bounds in shown.speedups.items():
+        seen.setdefault(_seen(bounds), []).append(str(level))
+    if len(seen) == 1:
+        words = next(iter(seen))
+        where = " at every concurrency" if len(shown.speedups) > 1 else ""
+        return words.replace("the interval", f"the interval{where}", 1)
+    return "; ".join(f"at concurrency {', '.join(at)} {words}" for words, at in seen.items())
+
+
 def _rivals(findings: Findings, best: Measured) -> str | None:
     """Candidates that may as well be the fastest: no interval of their ratio excludes 1."""
-    near = []
-    far = {record.trial for record in findings.result.far}
-    told_alike = [each for each in findings.ranked[1:] if each.record.trial not in far]
-    for other in told_alike[:RIVALS]:
+    near, spec = [], findings.sweep.search.objective
+    others = (each for each in findings.ranked if each is not findings.best)
+    standing = [each for each in others if not is_refuted(findings.ledger, each.record, spec)]
+    for other in standing[:RIVALS]:
         ratios = [findings.ratio(best, other, level) for level in findings.levels]
         known = [each for each in ratios if each and each.includes_one is not None]
         if known and all(each.includes_one for each in known):
@@ -180,6 +187,7 @@ def _split(findings: Findings, plain: Measured, best: Measured) -> str:
     return (
         f"Split by a launch of {code(plain.label)} (trial {plain.record.trial}): "
         f"{'; '.join(parts)}."
+        + (" What that launch says is not the baseline's." if plain.record.is_another else "")
     )
 
 

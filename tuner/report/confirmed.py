@@ -7,15 +7,17 @@ from tuner.report.findings import Findings, Measured
 from tuner.report.outputs import far_candidates, far_example
 from tuner.report.text import code, count, escaped, number, ratio
 from tuner.result import held_out_of
+from tuner.sweep.workload import HELD_OUT
 
 
 def confirmed_words(findings: Findings, best: Measured) -> str | None:
     """How `best` was measured, and again; None where it had a launch of its own from the first."""
     again = findings.ledger.confirmation(best.record)
-    begin = "It was measured on a server of its own"
+    it = "It" if findings.winner is not findings.plain else code(best.label)
+    begin = f"{it} was measured on a server of its own"
     if best.record.warm_steps:
         lengths = ", ".join(map(str, best.record.warm_steps))
-        begin = f"It was measured on a server that switches between chains of {lengths} steps"
+        begin = f"{it} was measured on a server that switches between chains of {lengths} steps"
     elif again is None:
         return None
     if again is None and findings.winner is findings.baseline:
@@ -42,7 +44,7 @@ def confirmed_words(findings: Findings, best: Measured) -> str | None:
     if best.record.warm_steps:
         told = f"{begin}, and again with a launch of its own"
     else:
-        told = "It was launched once more, with all its windows"
+        told = f"{it} was launched once more, with all its windows"
     told += f" (trial {again.trial}): {'; '.join(parts)}."
     return " ".join([told, *doubts, *_unseen(findings, alone)])
 
@@ -53,10 +55,10 @@ def _unseen(findings: Findings, alone: Measured) -> Iterator[str]:
     found = held_out_of(alone.record)
     if held is None or not found:
         load = findings.sweep.workload
+        most = max(load.requests, *load.concurrency)
         yield (
-            f"Both on the prompts that it was chosen on; more than "
-            f"{max(load.requests, *load.concurrency)} are needed to hold some out, or the baseline "
-            "was not measured on them."
+            f"Both on the prompts that it was chosen on; {most + min(most, HELD_OUT)} or more are "
+            "needed to hold some out, or the baseline was not measured on them."
         )
         return
     several = len(findings.levels) > 1

@@ -16,7 +16,7 @@ def cost_words(findings: Findings) -> str | None:
     if found.gpus:
         words += f" on {count(found.gpus, 'GPU')}, {found.gpu_hours:.2g} GPU-hours"
     if found.unknown:
-        words += f" ({count(found.unknown, 'launch')} that failed not counted)"
+        words += f" ({count(found.unknown, 'launch')} without a time not counted)"
     if findings.simulated:
         words += ", launches in model time"
     gain, which = _gain(findings)

@@ -47,7 +47,7 @@ def _front(findings: Findings) -> str:
     """The configurations that no other one equals or beats at every concurrency."""
     gains = {
         _name(each): [each.speedups[level].value for level in findings.result.by_level]
-        for each in findings.ranked
+        for each in _standing(findings)
         if all(level in each.speedups for level in findings.result.by_level)
     }
     left = [
@@ -59,6 +59,12 @@ def _front(findings: Findings) -> str:
         )
     ]
     return f"\n\nNot beaten at every concurrency by another one: {'; '.join(left)}." if left else ""
+
+
+def _standing(findings: Findings) -> list[Measured]:
+    """The candidates that may be recommended, the best first."""
+    spec = findings.sweep.search.objective
+    return [e for e in findings.ranked if not is_refuted(findings.ledger, e.record, spec)]
 
 
 def _name(shown: Measured) -> str:
@@ -102,12 +108,10 @@ def adaptive(findings: Findings) -> Adaptive | str:
     release = _release(findings)
     if isinstance(release, str):
         return release
-    spec = findings.sweep.search.objective
-    groups = _groups(
-        each for each in findings.ranked if not is_refuted(findings.ledger, each.record, spec)
-    )
+    groups = _groups(_standing(findings))
     if not groups:
-        return "no chain (eagle_topk 1) was measured"
+        tried = any(each.point and each.point.eagle_topk == 1 for each in findings.ranked)
+        return f"no chain (eagle_topk 1) {'stands' if tried else 'was measured'}"
     sweep, levels = findings.sweep, [*findings.result.by_level]
     refusal: str | None = None
     found: list[tuple[float, Adaptive]] = []
@@ -135,7 +139,7 @@ def adaptive(findings: Findings) -> Adaptive | str:
 def _plain_gains(findings: Findings, group: Chains) -> Mapping[int, float]:
     """Speed-ups of no speculation under the group's settings, where those were measured."""
     plain, its = findings.plain, group.family.settings
-    if plain is None or its is None or plain.point != its:
+    if plain is None or its is None or plain.point != its or plain.record.is_another:
         return {}
     return {level: each.value for level, each in plain.speedups.items()}
 

@@ -15,12 +15,13 @@ WHY_THEY_DIFFER = (
 )
 
 
-def same_output(findings: Findings, best: Measured) -> str | None:
+def same_output(findings: Findings) -> str | None:
     """How the outputs of what to run compare; None where it is the baseline, or an older run."""
-    if findings.winner is findings.baseline:
+    winner = findings.winner
+    if winner is None or winner is findings.baseline:
         return None
-    again = findings.ledger.confirmation(best.record)
-    record = again if again is not None and again.outputs else best.record
+    again = findings.ledger.confirmation(winner.record)
+    record = again if again is not None and again.outputs else winner.record
     told, outputs = list[str](), record.outputs
     if words := outputs_words(outputs):
         told.append(f"Greedy outputs against no speculation: {'. '.join(words)}.")

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any
 
+from tuner.choice import is_refuted
 from tuner.engine.base import Command, plain_config, server_config
 from tuner.engine.make import make_engine
 from tuner.engine.script import launch_script
@@ -27,7 +28,11 @@ def write_winner(findings: Findings) -> None:
     if best is not None and best.point is not None:
         comment = [_origin(findings, best)]
         if findings.winner is findings.baseline:
-            comment.append("No speculation was faster than every candidate: best.sh launches that.")
+            spec = findings.sweep.search.objective
+            why = "No speculation was faster than every candidate: best.sh launches that."
+            if is_refuted(findings.ledger, best.record, spec):
+                why = "It does not stand (report.md says why): best.sh launches no speculation."
+            comment.append(why)
         plain = findings.plain if findings.winner is findings.plain else None
         if plain is not None:
             comment.append(

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
+from tuner.choice import far_outputs, is_refuted
 from tuner.errors import NotComparable
 from tuner.ledger.record import TrialRecord
 from tuner.report.findings import Findings, Measured
@@ -127,6 +128,19 @@ def confirmed(findings: Findings, measured: Measured) -> Measured:
     return Measured(again, None) if again is not None and _is_usable(again) else measured
 
 
+def speaks_against(findings: Findings, measured: Measured) -> str | None:
+    """Why a server's figures are held against none; None where nothing speaks against them."""
+    again = findings.ledger.confirmation(measured.record)
+    if again is not None and again.outcome != "ok":
+        return "a launch of its own failed"
+    another = far_outputs(findings.ledger, measured.record)
+    if another is None:
+        return None
+    if another.far_outputs is not None:
+        return "its outputs are far from the baseline's, so its speed is that of wrong tokens"
+    return "the task's score is clearly lower than without speculation"
+
+
 def launch_notes(findings: Findings, name: str) -> list[str]:
     """What to know of the launches that the best candidates' figures are of."""
     if findings.best is None:
@@ -141,7 +155,20 @@ def launch_notes(findings: Findings, name: str) -> list[str]:
         where = "" if level is None else f", concurrency {level} ({best.label})"
         if (note := _launch_note(findings, best)) is not None:
             notes.append(f"{name}{where}: {note}")
-    return notes
+    return notes + _answer_notes(findings, name)
+
+
+def _answer_notes(findings: Findings, name: str) -> list[str]:
+    """That the run recommends something else than its best candidate for another reason than its
+    figure, which the rows show."""
+    best = findings.best
+    if best is None or findings.winner is best:
+        return []
+    if findings.winner is findings.plain and findings.plain is not None:
+        return [f"{name}: the run's answer is {findings.plain.label}; {best.label} is not faster"]
+    if is_refuted(findings.ledger, best.record, findings.sweep.search.objective):
+        return [f"{name}: the run's answer is no speculation; {best.label} does not stand"]
+    return []
 
 
 def _launch_note(findings: Findings, best: Measured) -> str | None:

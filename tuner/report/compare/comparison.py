@@ -41,7 +41,7 @@ class Compared:
     """Or the benchmark that wrote the file."""
     gpus: str
     best: str | None
-    """The label of the run's answer; None of a file."""
+    """The label of the run's best candidate; None of a file."""
     foreign: bool
 
 

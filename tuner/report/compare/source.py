@@ -14,7 +14,7 @@ from tuner.ledger.run import Run
 from tuner.measure.samples import Window
 from tuner.measure.statistics import Interval, Metric, throughput_interval
 from tuner.memory.held import cache_of
-from tuner.report.compare.comparability import best_at, confirmed
+from tuner.report.compare.comparability import best_at, confirmed, speaks_against
 from tuner.report.compare.row import Figures, Memory
 from tuner.report.cycles import Cycles
 from tuner.report.findings import NO_SPECULATION, Findings, Measured
@@ -98,7 +98,8 @@ class RunSource:
 
     @property
     def best(self) -> str | None:
-        """The run's answer over all concurrencies."""
+        """The best candidate over all concurrencies; what the run's answer is if that is something
+        else is among the notes."""
         return self.findings.best.label if self.findings.best else None
 
     @property
@@ -147,14 +148,13 @@ class RunSource:
         if value is None:
             return None
         bounds = (measured.metric(level, f"{metric}_{end}") for end in ("low", "high"))
-        again = self.findings.ledger.confirmation(measured.record)
-        stands = again is None or again.outcome == "ok"
+        doubt = speaks_against(self.findings, measured)
         return Entry(
             configuration=measured.label,
             tok_s=Interval(value, *bounds),
             figures=self._figures(measured, level),
-            windows=self.findings.windows(measured, level) if stands else (),
-            lacking="no raw samples, so no interval" if stands else "a launch of its own failed",
+            windows=self.findings.windows(measured, level) if doubt is None else (),
+            lacking=doubt or "no raw samples, so no interval",
         )
 
     @cached_property
