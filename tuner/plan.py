@@ -177,7 +177,9 @@ def _times_comm(loaded: LoadedSweep) -> bool:
 
 
 def _prompt_notes(loaded: LoadedSweep) -> Iterator[str]:
-    """Prompts that no answer about speculation can come from."""
+    """How a file of prompts was read, and prompts that no answer about speculation comes from."""
+    if loaded.prompts_read is not None:
+        yield f"{loaded.sweep.workload.prompts} is read as {loaded.prompts_read}"
     found = random_words([prompt.text for prompt in loaded.prompts])
     if found is not None:
         yield f"{found}: acceptance on them tells nothing of real traffic, use real prompts"

@@ -57,10 +57,12 @@ def launch_words(findings: Findings) -> str:
 def workload(findings: Findings) -> str:
     """What was sent; no speed-up means anything without it."""
     load, measure = findings.sweep.workload, findings.sweep.measure
+    settings = findings.run.settings
+    read = f"; read as {settings.prompts_read}" if settings.prompts_read else ""
     cut = any(is_cut(findings, level) for level in findings.levels)
     fewer = " (fewer where a column has them)" if cut else ""
     return (
-        f"Prompts {code(load.prompts)} (content {code(findings.run.settings.prompts)}), "
+        f"Prompts {code(load.prompts)} (content {code(settings.prompts)}{escaped(read)}), "
         f"{count(load.requests, 'request')} of {load.output_tokens} tokens at temperature "
         f"{load.temperature:g}, {count(measure.repeats, 'window')} per concurrency{fewer} after "
         f"{count(measure.warmup_requests, 'warm-up request')}"

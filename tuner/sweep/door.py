@@ -12,7 +12,7 @@ from tuner.sweep.refusal import refusal
 from tuner.sweep.reserved import RESERVED, RESERVED_VARIABLES
 from tuner.sweep.space import Space
 from tuner.sweep.task import Question, load_task
-from tuner.sweep.workload import Prompt, load_prompts
+from tuner.sweep.workload import Prompt, Prompts, read_prompts
 
 MAX_BYTES = 1_000_000
 
@@ -29,6 +29,8 @@ class LoadedSweep:
     """The file as it was read, for the run folder."""
     task: tuple[Question, ...] = ()
     """The questions of `workload.task`."""
+    prompts_read: str | None = None
+    """How the file of prompts was read; None of the built-in ones."""
 
     def document(self) -> Document:
         """The file's values with their lines, for a mistake that is found later."""
@@ -53,13 +55,15 @@ def load_sweep(path: Path, *, engine: str | None = None, beside: Path | None = N
     except ValidationError as error:
         raise refusal(document, error) from error
     _check_across(document, sweep)
+    found = _prompts(document, sweep, beside or path.parent)
     return LoadedSweep(
         sweep=sweep,
         space=Space.from_sweep(sweep, document),
-        prompts=_prompts(document, sweep, beside or path.parent),
+        prompts=found.prompts,
         path=path,
         text=text,
         task=_task(document, sweep, beside or path.parent),
+        prompts_read=found.read_as,
     )
 
 
@@ -80,9 +84,9 @@ def _read(path: Path) -> str:
         ) from error
 
 
-def _prompts(document: Document, sweep: Sweep, beside: Path) -> tuple[Prompt, ...]:
+def _prompts(document: Document, sweep: Sweep, beside: Path) -> Prompts:
     try:
-        return load_prompts(sweep.workload.prompts, beside)
+        return read_prompts(sweep.workload.prompts, beside)
     except UserError as error:
         if error.where is not None:
             raise  # the prompts' own file and line

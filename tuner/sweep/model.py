@@ -138,7 +138,9 @@ class WorkloadSpec(Strict):
     """What is sent to each server."""
 
     prompts: Annotated[str, Field(min_length=1)] = "builtin:mixed"
-    """`builtin:` chat, code, math, summarise or mixed, or a JSONL file beside the sweep file."""
+    """`builtin:` chat, code, math, summarise or mixed, or a JSONL file or JSON list beside the
+    sweep file, of specbench's own shape, ShareGPT's, MT-Bench's, SPEED-Bench's, GSM8K's or
+    HumanEval's."""
     requests: Annotated[int, Field(ge=1, le=1_000_000)] = 16
     """Requests of one measured window; a level above it sends one request per stream."""
     output_tokens: Annotated[int, Field(ge=2, le=1_000_000)] = 256
@@ -151,7 +153,7 @@ class WorkloadSpec(Strict):
     ignore_eos: bool = True
     """Every request runs to its full length, so that all points do the same work."""
     task: Annotated[str, Field(min_length=1)] | None = None
-    """A JSONL file of questions by which the baseline and the winner are scored."""
+    """A file of questions in GSM8K's shape by which the baseline and the winner are scored."""
     task_tokens: Annotated[int, Field(ge=2, le=1_000_000)] = 512
 
 
