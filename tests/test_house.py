@@ -22,6 +22,7 @@ FLOORS = (
     "trial",
     "plan",
     "choice",
+    "kinds",
     "result",
     "foreign",
     "campaign",

@@ -1,11 +1,12 @@
 """What a run has found: read from its folder, for the screen, `--json` and reports."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from tuner.choice import far_outputs, fastest_candidate, is_refuted, objective_of
+from tuner.kinds import KindFound, kinds_found
 from tuner.ledger.lines import Ledger
 from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.record import OutputsLine, TrialRecord
@@ -56,6 +57,8 @@ class Result:
     compared: no baseline, no candidate with numbers, an endpoint."""
     by_level: Mapping[int, LevelBest]
     """The fastest at each concurrency; {} where nothing was compared."""
+    by_kind: Mapping[int, Sequence[KindFound]]
+    """Kinds of prompts at each concurrency, of `fastest`; {} where nothing was compared."""
     confirmed: TrialRecord | None
     """`best` measured again on a server of its own, where that was done: it was on a shared one."""
     outputs: Mapping[str, OutputsLine]
@@ -82,6 +85,10 @@ class Result:
             "best": None if self.best is None else self.best.point,
             "speedup": _shown(self.speedup),
             "by_concurrency": {str(level): each.to_json() for level, each in self.by_level.items()},
+            "by_kind": {
+                str(level): {each.kind: each.to_json() for each in kinds}
+                for level, kinds in self.by_kind.items()
+            },
             "launches": self.launches,
             "trials": self.trials,
             "outputs": {level: each.model_dump() for level, each in self.outputs.items()},
@@ -108,6 +115,7 @@ def summarise_run(run: Run, samples: RawSamples | None = None) -> Result:
     attached = sweep.engine.kind == "endpoint"
     again = None if best is None else ledger.confirmation(best)
     compared = fastest is not None and baseline is not None and not attached
+    samples = samples or RawSamples(run)
     return Result(
         run=run.path,
         baseline=baseline,
@@ -115,7 +123,8 @@ def summarise_run(run: Run, samples: RawSamples | None = None) -> Result:
         fastest_value=value,
         best=best,
         speedup=speedups_of(best or baseline) if compared else {},
-        by_level=_by_level(ledger, samples or RawSamples(run), spec) if compared else {},
+        by_level=_by_level(ledger, samples, spec) if compared else {},
+        by_kind=kinds_found(ledger, fastest, samples, spec) if compared else {},
         confirmed=again if again is not None and again.outcome == "ok" else None,
         outputs=outputs_of(ledger, best),
         far=far,

@@ -157,4 +157,9 @@ def test_kinds_are_told_apart() -> None:
     assert kinds["chat"]["accept_rate_first"] == pytest.approx(0.5)
     assert kinds["code"]["accept_rate_first"] == pytest.approx(0.75)
     assert kinds["code"]["decode_tok_s"] == pytest.approx(4)
+    assert kinds["code"]["accept_rate"] is None  # nobody said how many were drafted
+    kinds = by_kind([window(chat), window(chat, code)], 2, 1)
+    assert kinds["chat"]["accept_rate"] == pytest.approx(10 / (20 * 2))
+    assert kinds["code"]["accept_rate"] == pytest.approx(4 / (4 * 2))
+    assert by_kind([window(chat)], 2, 4)["chat"]["accept_rate"] is None  # a tree drafts others
     assert accept_length([]) is None

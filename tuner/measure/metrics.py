@@ -47,12 +47,15 @@ def summarise(
         "engine_accept_length": _engine_figure(samples, "spec_accept_length"),
         "engine_accept_rate": _engine_figure(samples, "spec_accept_rate"),
         **gpu_figures(windows),
-        "by_kind": by_kind(windows),
+        "by_kind": by_kind(windows, num_steps, eagle_topk),
     }
 
 
-def by_kind(windows: Sequence[Window]) -> dict[str, dict[str, Any]]:
-    """For each kind of prompt: its requests, decode speed and how well it is drafted for."""
+def by_kind(
+    windows: Sequence[Window], num_steps: int | None = None, eagle_topk: int | None = None
+) -> dict[str, dict[str, Any]]:
+    """For each kind of prompt: its requests, decode speed of a stream and how well it is drafted
+    for. Without the point's `num_steps` and `eagle_topk` there is no `accept_rate`."""
     kinds: dict[str, list[RequestSample]] = {}
     for window in windows:
         for sample in window.samples:
@@ -62,6 +65,7 @@ def by_kind(windows: Sequence[Window]) -> dict[str, dict[str, Any]]:
             "requests": len(samples),
             "decode_tok_s": decode_tok_s([s for s in samples if s.error is None]),
             "accept_length": accept_length(samples),
+            "accept_rate": _accept_rate(samples, num_steps, eagle_topk),
             "accept_rate_first": _first(_rates_by_position(samples, None)),
         }
         for kind, samples in sorted(kinds.items())
@@ -77,14 +81,23 @@ def accept_length(samples: Sequence[RequestSample]) -> float | None:
 def _acceptance(
     samples: Sequence[RequestSample], num_steps: int | None, eagle_topk: int | None
 ) -> dict[str, Any]:
-    verifies, rates = _verifies(samples), _rates_by_position(samples, num_steps)
-    chain = bool(verifies) and bool(num_steps) and eagle_topk == 1
+    rates = _rates_by_position(samples, num_steps)
     return {
         "accept_length": accept_length(samples),
-        "accept_rate": _correct(samples) / (verifies * (num_steps or 0)) if chain else None,
+        "accept_rate": _accept_rate(samples, num_steps, eagle_topk),
         "accept_rate_first": _first(rates),
         "accept_rate_by_position": rates,
     }
+
+
+def _accept_rate(
+    samples: Sequence[RequestSample], num_steps: int | None, eagle_topk: int | None
+) -> float | None:
+    """Accepted of all drafted tokens; None but for chains."""
+    verifies = _verifies(samples)
+    if not verifies or not num_steps or eagle_topk != 1:
+        return None
+    return _correct(samples) / (verifies * num_steps)
 
 
 def _verifies(samples: Iterable[RequestSample]) -> int:

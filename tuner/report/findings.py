@@ -1,6 +1,6 @@
 """What a run has found, in the order in which a report tells it: baseline, best, the rest."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -9,6 +9,7 @@ from tuner.choice import objective_of
 from tuner.engine.base import Checked
 from tuner.engine.make import make_engine
 from tuner.errors import UserError
+from tuner.kinds import KindFound, kinds_found
 from tuner.ledger.lines import is_simulated
 from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.record import TrialRecord
@@ -169,6 +170,14 @@ class Findings:
     def versions(self) -> list[str]:
         """Engine versions that the trials name; more than one is a doubt."""
         return sorted({r.engine_version for r in self.records if r.engine_version})
+
+    @cached_property
+    def kinds(self) -> Mapping[int, Sequence[KindFound]]:
+        """Kinds of prompts at each concurrency, of the best candidate; an endpoint's too."""
+        if self.result.by_kind or self.best is None:
+            return self.result.by_kind
+        spec = self.sweep.search.objective
+        return kinds_found(self.ledger, self.best.record, self._samples, spec)
 
     def windows(self, measured: Measured, level: int) -> list[Window]:
         """Raw samples of a trial at one concurrency; [] where none are on disk."""

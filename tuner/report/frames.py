@@ -14,6 +14,15 @@ Columns of `trials_frame`, one row per trial and concurrency level:
                                                missing without speculation
     every metric                               under its name in trials.jsonl (output_tok_s,
                                                ttft_ms_p50, ...); missing where it was not measured
+
+`kinds_frame` has one row per trial, concurrency level and kind of prompt: the columns up to the
+flags, then
+
+    kind                                       as the file of prompts says
+    requests                                   of that kind, over all windows
+    decode_tok_s                               of one stream
+    decode_speedup                             decode_tok_s over the first baseline's on that kind
+    accept_length, accept_rate, accept_rate_first
 """
 
 from collections.abc import Sequence
@@ -25,6 +34,10 @@ from tuner.ledger.record import TrialRecord
 from tuner.sweep.fields import UNSET
 
 _WHOLE = ("concurrency", "num_steps", "eagle_topk", "num_draft_tokens")
+_OF_A_KIND = (
+    "kind", "requests", "decode_tok_s", "decode_speedup", "accept_length", "accept_rate",
+    "accept_rate_first",
+)  # fmt: skip
 _SECONDS = ("launch_s", "measured_s")
 _FACTS = (
     "trial",
@@ -64,6 +77,29 @@ def trials_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
         frame[column] = frame[column].astype("float64")
     frame["started"] = pd.to_datetime(frame["started"], utc=True, format="ISO8601")
     return frame
+
+
+def kinds_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
+    """One row per trial, concurrency level and kind; trials without numbers have none."""
+    first = next((each for each in records if each.role == "baseline" and each.metrics), None)
+    below = {} if first is None else first.metrics
+    frame = trials_frame(records)
+    shared = [*_FACTS, *_WHOLE, "draft_tp"]
+    shared += [name for name in frame.columns if name.startswith(("env.", "flags."))]
+    rows = []
+    for place, record in enumerate([r for r in records for _ in _levels(r)]):
+        facts = frame.loc[place, shared].to_dict()
+        level = "" if pd.isna(facts["concurrency"]) else str(facts["concurrency"])
+        told = record.metrics.get(level, {}).get("by_kind") or {}
+        base = below.get(level, {}).get("by_kind") or {}
+        for kind, figures in sorted(told.items()):
+            speed, other = figures.get("decode_tok_s"), base.get(kind, {}).get("decode_tok_s")
+            ratio = speed / other if speed and other else None
+            rows.append({**facts, "kind": kind, **figures, "decode_speedup": ratio})
+    kinds = pd.DataFrame(rows, columns=[*shared, *_OF_A_KIND])
+    for column in (*_WHOLE, "requests"):
+        kinds[column] = kinds[column].astype("Int64")
+    return kinds
 
 
 def _levels(record: TrialRecord) -> list[tuple[int | None, dict[str, Any]]]:

@@ -14,6 +14,7 @@ from tuner.report.drawing import Drawn
 from tuner.report.figures import draw_figures
 from tuner.report.findings import Findings
 from tuner.report.inline_svg import inline_svg
+from tuner.report.kinds import kind_tables
 from tuner.report.levels import levels_table, write_adaptive
 from tuner.report.memory import memory_table
 from tuner.report.page import page
@@ -57,8 +58,7 @@ def _written(findings: Findings) -> Path:
         workload=sections.workload(findings),
         tables=top_tables(findings),
         figures=drawn,
-        by_kind_words=sections.by_kind_words(findings),
-        by_kind=sections.by_kind(findings),
+        kinds=kind_tables(findings),
         cycles=cycle_section(findings),
         searched=search_table(findings),
         doubts=sections.doubts(findings),

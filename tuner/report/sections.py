@@ -12,9 +12,8 @@ from tuner.report.text import (
     duration,
     escaped,
     markdown_table,
-    number,
 )
-from tuner.report.top_table import has_energy, is_cut, percent
+from tuner.report.top_table import has_energy, is_cut
 
 MAX_FAILURES = 30
 
@@ -77,36 +76,6 @@ def workload(findings: Findings) -> str:
             else ""
         )
     )
-
-
-def by_kind_words(findings: Findings) -> str:
-    """What the table of kinds shows."""
-    best = code(findings.best.label) if findings.best else ""
-    where = f", at concurrency {findings.levels[0]}" if len(findings.levels) > 1 else ""
-    return f"Of the best candidate, {best}{where}:"
-
-
-def by_kind(findings: Findings) -> str | None:
-    """How well each kind of prompt is drafted for, and how fast it decodes beside the baseline."""
-    if findings.best is None or not findings.levels:
-        return None
-    level = findings.levels[0]
-    kinds = findings.best.metrics(level).get("by_kind") or {}
-    below = (findings.baseline.metrics(level).get("by_kind") or {}) if findings.baseline else {}
-    rows = [
-        [
-            escaped(kind),
-            str(told.get("requests", MISSING)),
-            number(told.get("accept_length"), 2),
-            percent(told.get("accept_rate_first")),
-            number(told.get("decode_tok_s")),
-            number(below.get(kind, {}).get("decode_tok_s")),
-        ]
-        for kind, told in sorted(kinds.items())
-    ]
-    header = ["kind", "requests", "accept length", "first accepted"]
-    header += ["decode tok/s", "decode tok/s without speculation"]
-    return markdown_table(header, rows) if rows else None
 
 
 def doubts(findings: Findings) -> str:
