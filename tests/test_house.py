@@ -23,6 +23,7 @@ FLOORS = (
     "plan",
     "choice",
     "kinds",
+    "limits",
     "result",
     "foreign",
     "campaign",

@@ -72,6 +72,11 @@ def kinds_found(
     return found
 
 
+def kinds_json(found: Mapping[int, Sequence[KindFound]]) -> dict[str, dict[str, Any]]:
+    """As `--json` prints it, by concurrency and kind."""
+    return {str(n): {each.kind: each.to_json() for each in kinds} for n, kinds in found.items()}
+
+
 Told = Mapping[str, Mapping[str, Any]]
 """Figures by kind."""
 

@@ -6,11 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from tuner.choice import far_outputs, fastest_candidate, is_refuted, objective_of
-from tuner.kinds import KindFound, kinds_found
+from tuner.kinds import KindFound, kinds_found, kinds_json
 from tuner.ledger.lines import Ledger
 from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.record import OutputsLine, TrialRecord
 from tuner.ledger.run import Run
+from tuner.limits import LimitsFound
 from tuner.measure.statistics import Interval
 from tuner.sweep.model import ObjectiveSpec, Sweep
 
@@ -66,6 +67,8 @@ class Result:
     far: tuple[TrialRecord, ...]
     """Candidates that are not recommended because their outputs are far from the baseline's, the
     faster first."""
+    limits: LimitsFound
+    """Who breaks `search.limits`."""
     task: Mapping[str, Any] | None
     """Marks of the task by question, `baseline` and `best`; None without a task."""
     launches: int
@@ -85,15 +88,13 @@ class Result:
             "best": None if self.best is None else self.best.point,
             "speedup": _shown(self.speedup),
             "by_concurrency": {str(level): each.to_json() for level, each in self.by_level.items()},
-            "by_kind": {
-                str(level): {each.kind: each.to_json() for each in kinds}
-                for level, kinds in self.by_kind.items()
-            },
+            "by_kind": kinds_json(self.by_kind),
             "launches": self.launches,
             "trials": self.trials,
             "outputs": {level: each.model_dump() for level, each in self.outputs.items()},
             "far_outputs": [each.point for each in self.far],
             **({} if self.task is None else {"task": self.task}),
+            **self.limits.to_json(),
             **again,
         }
 
@@ -108,9 +109,12 @@ def summarise_run(run: Run, samples: RawSamples | None = None) -> Result:
     fastest, value = fastest_candidate(ledger, spec)
     best = fastest if value is not None and value > 1 else None
     far = _far(ledger, spec)
+    limits = LimitsFound.of(ledger, sweep.search)
     exit_code, verdict = _outcome(ledger, sweep, best, value)
     if exit_code == 0 and far:
         verdict += f"; {far_words(far)}"
+    if exit_code == 0 and best is None:
+        verdict += limits.why_not(fastest)
     baseline = ledger.baseline
     attached = sweep.engine.kind == "endpoint"
     again = None if best is None else ledger.confirmation(best)
@@ -128,6 +132,7 @@ def summarise_run(run: Run, samples: RawSamples | None = None) -> Result:
         confirmed=again if again is not None and again.outcome == "ok" else None,
         outputs=outputs_of(ledger, best),
         far=far,
+        limits=limits,
         task=_task(baseline, again),
         launches=0 if attached else ledger.next_launch,
         trials=len(ledger.candidates),

@@ -9,6 +9,7 @@ from tuner.campaign.notes import study_note, trial_note
 from tuner.campaign.studied import objective_levels
 from tuner.choice import fastest_candidate, objective_of
 from tuner.engine.base import server_config
+from tuner.ledger.limits import broken_words, excess
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.search.shown import Layout, Shown, State
@@ -85,6 +86,7 @@ def shown_trial(run: Run, sweep: Sweep, layout: Layout, record: TrialRecord) -> 
         state=state,
         values=values,
         attributes=dict(_attributes(record)),
+        excess=excess(record.broken),
         note=trial_note(record, sweep),
         files=tuple(file for file in files if file is not None and (run.path / file).is_file()),
         started=started,
@@ -119,6 +121,8 @@ def _attributes(record: TrialRecord) -> Iterator[tuple[str, Any]]:
     for name in ("launch_s", "measured_s"):
         if (value := getattr(record, name)) is not None:
             yield name, value
+    if record.broken:
+        yield "limits", shortened(broken_words(record.broken))
     yield "doubts", sum(check.get("level") == "doubt" for check in record.checks)
     for level, figures in record.metrics.items():
         yield from _flat(f"c{level}", figures)

@@ -88,7 +88,7 @@ def _ranked(result: Result, sweep: Sweep) -> list[TrialRecord]:
         if (value := objective_of(record, spec)) is not None
     ]
     first = result.fastest.trial if result.fastest else None  # a tie's need not be the highest
-    far = {record.trial for record in result.far}
+    far = {record.trial for record in result.far} | result.limits.trials
     measured.sort(key=lambda pair: (pair[1].trial != first, pair[1].trial in far, -pair[0]))
     ranked = [record for _, record in measured]
     return [*([result.baseline] if result.baseline else []), *ranked[:TOP]]
@@ -152,6 +152,8 @@ def _answer(result: Result) -> str:
     if result.baseline is not None and result.confirmed is not None:
         scores = task_words(result.baseline.task, result.confirmed.task)
         lines += [f"task: {scores}"] if scores else []
+    if result.limits.asked:
+        lines.append(result.limits.words())
     if result.far:
         lines.append(far_words(result.far))
     lines += _elsewhere(result)

@@ -114,6 +114,20 @@ class TaskLine(Strict):
         return f"{self.marks.count('1')} of {len(self.marks)}"
 
 
+class BrokenLimit(Strict):
+    """A latency above its limit in `search.limits`."""
+
+    concurrency: int
+    metric: str
+    value: float
+    limit: float = Field(gt=0)
+
+    @property
+    def excess(self) -> float:
+        """How far the value is over the limit, as a share of it."""
+        return self.value / self.limit - 1
+
+
 class TrialRecord(Strict):
     """A trial as the ledger keeps it. `metrics` is keyed by concurrency, as text."""
 
@@ -153,6 +167,8 @@ class TrialRecord(Strict):
     chain lengths has a launch of its own."""
     decision: DecisionLine | None = None
     """Why the search launched this point; None without stages."""
+    broken: list[BrokenLimit] = Field(default_factory=list)
+    """Limits of `search.limits` that it breaks; such a candidate is not recommended."""
     outputs: dict[str, OutputsLine] = Field(default_factory=dict)
     """By concurrency, as text; {} of a baseline, an endpoint, and in older ledgers."""
 

@@ -1,10 +1,11 @@
 """The first lines of a report: what to run, how much faster it is, and how sure that is."""
 
-from tuner.choice import far_outputs, is_refuted
+from tuner.choice import broken_by, far_outputs, is_refuted
 from tuner.measure.statistics import Interval
 from tuner.report.confirmed import chosen_words, confirmed_words, refuted_words
 from tuner.report.cycle_words import why_it_loses
 from tuner.report.findings import Findings, Measured
+from tuner.report.limits import limits_line
 from tuner.report.outputs import same_output
 from tuner.report.text import change, code, count, escaped, interval, markdown_table, ratio
 from tuner.result import RIVALS
@@ -30,6 +31,11 @@ def answer(findings: Findings) -> list[str]:
             "**No candidate stands.** Launch the server without speculation. No candidate with "
             "the baseline's outputs beats it."
         ]
+    elif findings.winner is findings.baseline and broken_by(findings.ledger, best.record):
+        lines = [
+            "**No candidate stands.** Launch the server without speculation. No candidate that "
+            "keeps the limits beats it."
+        ]
     elif findings.winner is findings.baseline and refuted:
         lines = [
             "**No candidate stands.** Launch the server without speculation. "
@@ -52,6 +58,7 @@ def answer(findings: Findings) -> list[str]:
         _certainty(findings, best),
         confirmed_words(findings, best),
         chosen_words(findings, best),
+        limits_line(findings, best),
         same_output(findings, best),
         refuted_words(findings, best),
         _rivals(findings, best),
@@ -131,7 +138,7 @@ def _certainty(findings: Findings, best: Measured) -> str:
 def _rivals(findings: Findings, best: Measured) -> str | None:
     """Candidates that may as well be the fastest: no interval of their ratio excludes 1."""
     near = []
-    far = {record.trial for record in findings.result.far}
+    far = {record.trial for record in findings.result.far} | findings.result.limits.trials
     told_alike = [each for each in findings.ranked[1:] if each.record.trial not in far]
     for other in told_alike[:RIVALS]:
         ratios = [findings.ratio(best, other, level) for level in findings.levels]

@@ -1,6 +1,6 @@
 """What a winner's own launch says, where it was measured on a shared server."""
 
-from tuner.choice import complexity, far_outputs, is_refuted
+from tuner.choice import broken_by, complexity, far_outputs, is_refuted
 from tuner.report.findings import Findings, Measured
 from tuner.report.outputs import far_candidates, far_example
 from tuner.report.text import code, escaped, number, ratio
@@ -83,6 +83,8 @@ def refuted_words(findings: Findings, best: Measured) -> str | None:
             continue
         if far_outputs(findings.ledger, each.record) is not None:
             continue
+        if broken_by(findings.ledger, each.record):
+            continue  # the line of the limits has it
         again = findings.ledger.confirmation(each.record)
         assert again is not None
         why = "was not faster than no speculation"

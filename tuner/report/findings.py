@@ -95,12 +95,12 @@ class Findings:
     @cached_property
     def ranked(self) -> tuple[Measured, ...]:
         """Every candidate that gave numbers, the best first; those that say something else than
-        the baseline, then those without an objective, last."""
+        the baseline or break a limit, then those without an objective, last."""
         spec = self.sweep.search.objective
         found = [Measured(r, objective_of(r, spec)) for r in self.ledger.candidates if r.metrics]
         fastest = self.result.fastest  # goes before a higher figure that was refuted
         first = fastest.trial if fastest else None
-        far = {record.trial for record in self.result.far}
+        far = {record.trial for record in self.result.far} | self.result.limits.trials
 
         def order(each: Measured) -> tuple[bool, bool, bool, float]:
             trial, value = each.record.trial, each.value

@@ -5,8 +5,9 @@ Field descriptions end up in the JSON Schema that `specbench schema` prints.
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
+from tuner.sweep import words
 from tuner.sweep.durations import Seconds
 from tuner.sweep.exclude import ExcludeSpec
 from tuner.sweep.fields import EnvValue, FlagChoice, FlagName, Name, Strict, Url, VariableName
@@ -186,6 +187,10 @@ class ObjectiveSpec(Strict):
     """`geomean` or `min` over all levels, or one level."""
 
 
+LimitName = Annotated[str, BeforeValidator(words.latency_name)]
+"""A latency of a ledger line's metrics: `ttft_ms_p99`."""
+
+
 class SearchSpec(Strict):
     """How points are chosen."""
 
@@ -201,6 +206,9 @@ class SearchSpec(Strict):
     time_budget: Seconds | None = None
     """No new candidate is begun after this."""
     objective: ObjectiveSpec = ObjectiveSpec()
+    limits: dict[LimitName, Annotated[float, Field(gt=0, le=1e9)]] = {}
+    """Latencies in ms that what is recommended keeps: at every concurrency, or at the one that
+    `objective.over` names."""
     max_failures: Annotated[int, Field(ge=1)] = 3
     """Failed launches in a row that stop the run."""
     storage: str | None = None

@@ -11,6 +11,7 @@ from tuner.engine.base import Engine, server_config
 from tuner.engine.endpoint import EndpointEngine
 from tuner.engine.process import child_environment
 from tuner.errors import EngineFailure
+from tuner.ledger.limits import broken_limits
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import SIMULATED, DecisionLine, Role, TaskLine, TrialRecord
 from tuner.ledger.run import Run
@@ -198,6 +199,7 @@ class Bench(Rig):
             proposed=entry.proposed,
             switch_failure=entry.switch_failure,
             decision=_written(entry.decision),
+            broken=broken_limits(metrics, self.sweep.search),
             outputs=outputs,
             task=None if failure is not None else self._task(phase, entry.taken.task),
         )
