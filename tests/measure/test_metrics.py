@@ -118,7 +118,14 @@ def test_what_was_not_measured_is_none() -> None:
     broken = sample((), (), error="HTTP 500", prompt_tokens=None, finish_reason=None)
     failed = summarise([window(broken)], 2, 1)
     assert (failed["requests"], failed["failed_requests"]) == (1, 1)
-    numbers = {"requests", "failed_requests", "completion_tokens", "wall_s", "client_cpu_share"}
+    numbers = {
+        "windows",
+        "requests",
+        "failed_requests",
+        "completion_tokens",
+        "wall_s",
+        "client_cpu_share",
+    }
     assert {name for name, value in failed.items() if value is not None} == numbers | {"by_kind"}
     empty = summarise([Window(1, 0.0, 0.0, ())], None, None)
     assert empty["output_tok_s"] is None

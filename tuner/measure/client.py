@@ -23,7 +23,8 @@ class Load:
     """How a window's requests are sent."""
 
     concurrency: int
-    """Requests held open at a time; each worker sends its next one when the last has ended."""
+    """Requests held open at a time; each worker sends its next one when the last has ended, of one
+    conversation after the other."""
     output_tokens: int
     temperature: float = 0.0
     ignore_eos: bool = True
@@ -43,6 +44,10 @@ def run_window(url: str, requests: Sequence[Request], load: Load) -> Window:
     return asyncio.run(_Window(url, requests, load).run())
 
 
+_Conversation = list[tuple[int, Request, bytes]]
+"""Requests with their places and bodies, each sent when the one before it has ended."""
+
+
 class _RefusedError(Exception):
     """The server answered with an HTTP status other than 200."""
 
@@ -53,11 +58,11 @@ class _Window:
     def __init__(self, url: str, requests: Sequence[Request], load: Load) -> None:
         self._url = url.rstrip("/") + "/generate"
         self._load = load
-        # Bodies are made beforehand, so that encoding a long prompt is no part of its TTFT.
+        # A worker takes a whole conversation: its turns come one after the other. Bodies are made
+        # beforehand, so that encoding a long prompt is no part of its TTFT.
         self._count = len(requests)
-        self._to_send: Iterator[tuple[int, Request, bytes]] = iter(
-            [(index, request, _body(request, load)) for index, request in enumerate(requests)]
-        )
+        self._conversations = _conversations(requests, load)
+        self._to_send: Iterator[_Conversation] = iter(self._conversations)
         self._samples: dict[int, RequestSample] = {}
         self._failures_in_a_row = 0
         self._stop: str | None = None
@@ -71,7 +76,7 @@ class _Window:
             aiohttp.ClientSession(connector=connector, timeout=timeout) as session,
             asyncio.TaskGroup() as workers,
         ):
-            for _ in range(min(self._load.concurrency, self._count)):
+            for _ in range(min(self._load.concurrency, len(self._conversations))):
                 workers.create_task(self._worker(session))
         samples = tuple(self._samples[index] for index in sorted(self._samples))
         return Window(
@@ -83,12 +88,13 @@ class _Window:
         )
 
     async def _worker(self, session: aiohttp.ClientSession) -> None:
-        for index, request, body in self._to_send:
-            sample = await self._send(session, request, body)
-            self._samples[index] = sample
-            self._judge(sample)
-            if self._stop is not None:
-                return
+        for conversation in self._to_send:
+            for index, request, body in conversation:
+                sample = await self._send(session, request, body)
+                self._samples[index] = sample
+                self._judge(sample)
+                if self._stop is not None:
+                    return
 
     def _judge(self, sample: RequestSample) -> None:
         """Decide whether it is any use to go on."""
@@ -131,6 +137,7 @@ class _Window:
             error=error,
             timed_out=timed_out,
             prompt_tokens=stream.prompt_tokens,
+            cached_tokens=stream.cached_tokens,
             engine_tokens=stream.engine_tokens,
             requested_tokens=self._load.output_tokens,
             spec=stream.spec,
@@ -155,6 +162,15 @@ class _Window:
                 if stream.feed(data, time.perf_counter()):
                     limit.reschedule(clock() + patience)
             stream.finish(time.perf_counter())
+
+
+def _conversations(requests: Sequence[Request], load: Load) -> list[_Conversation]:
+    found: list[_Conversation] = []
+    for index, request in enumerate(requests):
+        if not (request.follows and found):
+            found.append([])
+        found[-1].append((index, request, _body(request, load)))
+    return found
 
 
 def _body(request: Request, load: Load) -> bytes:

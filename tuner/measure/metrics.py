@@ -40,6 +40,8 @@ def summarise(
         **_latencies(whole),
         "prompt_tokens": _sum_known(sample.prompt_tokens for sample in samples),
         "completion_tokens": sum(sample.tokens for sample in samples),
+        "windows": len(windows),
+        "cached_share": _cached_share(samples),
         "requests": len(samples),
         "failed_requests": len(samples) - len(whole),
         "wall_s": wall,
@@ -211,6 +213,17 @@ def _engine_figure(samples: Sequence[RequestSample], name: str) -> float | None:
     ]
     verifies = sum(weight for weight, _ in pairs)
     return sum(weight * value for weight, value in pairs) / verifies if verifies else None
+
+
+def _cached_share(samples: Sequence[RequestSample]) -> float | None:
+    """Prompt tokens that the prefix cache had; None where the engine does not say."""
+    told = [
+        (each.cached_tokens, each.prompt_tokens)
+        for each in samples
+        if each.cached_tokens is not None and each.prompt_tokens
+    ]
+    prompts = sum(whole for _, whole in told)
+    return sum(cached for cached, _ in told) / prompts if prompts else None
 
 
 def _sum_known(counts: Iterable[int | None]) -> int | None:

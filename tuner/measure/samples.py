@@ -18,6 +18,8 @@ class Request:
     """chat, code, math, summarise, or what the user's own file says."""
     text: str | None = None
     input_ids: tuple[int, ...] | None = None
+    follows: bool = False
+    """A later turn of the conversation that the request before it is of."""
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,8 @@ class RequestSample:
     engine_figures: Mapping[str, Any] = field(default_factory=dict)
     """The engine's own speculative figures (`spec_accept_length`, ...), as it spelled them."""
 
+    cached_tokens: int | None = None
+    """Prompt tokens that the engine's prefix cache had; None where it does not say."""
     output_ids: "array[int] | None" = None
     """The answer's token ids; None where they were not kept, or the server sends none."""
     text: str | None = None

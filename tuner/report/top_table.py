@@ -80,7 +80,9 @@ def is_cut(findings: Findings, level: int) -> bool:
 
 def _windows(findings: Findings, each: Measured, level: int) -> int | None:
     """How many the figures of a configuration come from."""
-    requests = each.metric(level, "requests")
+    if (windows := each.metric(level, "windows")) is not None:
+        return round(windows)
+    requests = each.metric(level, "requests")  # a ledger of an older specbench
     per_window = max(findings.sweep.workload.requests, level)
     return None if requests is None else round(requests / per_window)
 

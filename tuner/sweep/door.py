@@ -86,7 +86,7 @@ def _read(path: Path) -> str:
 
 def _prompts(document: Document, sweep: Sweep, beside: Path) -> Prompts:
     try:
-        return read_prompts(sweep.workload.prompts, beside)
+        return read_prompts(sweep.workload.prompts, beside, sweep.workload.turns)
     except UserError as error:
         if error.where is not None:
             raise  # the prompts' own file and line

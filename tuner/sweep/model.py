@@ -142,6 +142,9 @@ class WorkloadSpec(Strict):
     """`builtin:` chat, code, math, summarise or mixed, or a JSONL file or JSON list beside the
     sweep file, of specbench's own shape, ShareGPT's, MT-Bench's, SPEED-Bench's, GSM8K's or
     HumanEval's."""
+    turns: Literal["first", "all"] = "first"
+    """Of conversations: the first turn of each, or every turn of the user, one after the other,
+    each after the file's own answers."""
     requests: Annotated[int, Field(ge=1, le=1_000_000)] = 16
     """Requests of one measured window; a level above it sends one request per stream."""
     output_tokens: Annotated[int, Field(ge=2, le=1_000_000)] = 256

@@ -13,6 +13,8 @@ class Prompt:
     id: str
     kind: str
     messages: tuple[tuple[str, str], ...]
+    follows: bool = False
+    """It goes on where the prompt before it ended: sent when that one has been answered."""
 
     @property
     def text(self) -> str:

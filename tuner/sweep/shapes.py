@@ -1,7 +1,8 @@
 """The shapes that prompt files have in the field, told apart by an item's keys.
 
-Each reads one JSON object as a prompt. Keys that say nothing of the prompt are not looked at, but
-in specbench's own shape, where a misspelt key would go unnoticed.
+Each reads one JSON object as a prompt: a whole conversation, up to the last turn of the user. Keys
+that say nothing of the prompt are not looked at, but in specbench's own shape, where a misspelt key
+would go unnoticed.
 """
 
 from collections.abc import Callable, Mapping
@@ -37,8 +38,8 @@ class Shape:
     LeftOutError."""
     ids_repeat: bool = False
     """Published files have some ids twice."""
-    of: str = ""
-    """What is taken of an item, where that is not all of it."""
+    in_turns: bool = True
+    """An item is a conversation, of which `workload.turns: first` takes the first turn."""
 
 
 def shape_of(data: Data) -> Shape:
@@ -111,10 +112,9 @@ def _sharegpt(data: Data, name: str) -> Prompt:
     roles = [role for role, _ in messages if role != "system"]
     if roles[0] == "assistant":
         raise LeftOutError("they begin with an answer")
-    first = [role for role, _ in messages].index("user")
-    if not messages[first][1].strip():
+    if not dict(reversed(messages))["user"].strip():
         raise LeftOutError("the first turn is empty")
-    prompt = Prompt(_identity(data, "id", name), "chat", tuple(messages[: first + 1]))
+    prompt = Prompt(_identity(data, "id", name), "chat", tuple(messages))
     try:
         return prompt.checked()
     except UserError as error:
@@ -148,7 +148,8 @@ def _turns(data: Data, name: str) -> Prompt:
         raise UserError(f"'category' is no text, {right}")
     if not turns[0].strip():
         raise UserError(f"the first turn is empty, {right}")
-    return Prompt(_identity(data, "question_id", name), kind, (("user", turns[0]),)).checked()
+    asked = tuple(("user", turn) for turn in turns)  # the file has no answers
+    return Prompt(_identity(data, "question_id", name), kind, asked).checked()
 
 
 def _gsm8k(data: Data, name: str) -> Prompt:
@@ -161,22 +162,20 @@ def _human_eval(data: Data, name: str) -> Prompt:
     return Prompt(_identity(data, "task_id", name), "code", (("user", prompt),)).checked()
 
 
-OWN = Shape("specbench", '{"prompt": "..."}', _own)
+OWN = Shape("specbench", '{"prompt": "..."}', _own, in_turns=False)
 SHAREGPT = Shape(
     "ShareGPT",
     '{"conversations": [{"from": "human", "value": "..."}]}',
     _sharegpt,
     ids_repeat=True,
-    of="the first turn of each",
 )
 MT_BENCH = Shape(
     "MT-Bench",
     '{"question_id": 81, "category": "writing", "turns": ["..."]}',
     _turns,
-    of="the first turn of each",
 )
-SPEED_BENCH = Shape("SPEED-Bench", MT_BENCH.right, _turns, of="the first turn of each")
-GSM8K = Shape("GSM8K", '{"question": "..."}', _gsm8k)
-HUMAN_EVAL = Shape("HumanEval", '{"task_id": "...", "prompt": "..."}', _human_eval)
+SPEED_BENCH = Shape("SPEED-Bench", MT_BENCH.right, _turns)
+GSM8K = Shape("GSM8K", '{"question": "..."}', _gsm8k, in_turns=False)
+HUMAN_EVAL = Shape("HumanEval", '{"task_id": "...", "prompt": "..."}', _human_eval, in_turns=False)
 SHAPES = (OWN, SHAREGPT, MT_BENCH, GSM8K, HUMAN_EVAL)
 """Those that are shown; SPEED-Bench's items are MT-Bench's."""

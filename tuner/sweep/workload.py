@@ -13,8 +13,9 @@ from pathlib import Path
 from tuner.errors import UserError
 from tuner.sweep.json_items import Item, read_items
 from tuner.sweep.prompt import Prompt as Prompt
-from tuner.sweep.shapes import LeftOutError, Shape, shape_of
+from tuner.sweep.shapes import SHAREGPT, LeftOutError, Shape, shape_of
 from tuner.sweep.shown import one_line, shortened
+from tuner.sweep.turns import Turns, first_turn, why_not_all
 
 BUILTIN_KINDS = ("chat", "code", "math", "summarise")
 BUILTIN = (*BUILTIN_KINDS, "mixed")
@@ -31,16 +32,17 @@ class Prompts:
     built-in prompts."""
 
 
-def read_prompts(name: str, beside: Path) -> Prompts:
+def read_prompts(name: str, beside: Path, turns: Turns = "first") -> Prompts:
     """The prompts that a sweep file's `workload.prompts` names, and how they were read.
 
     `builtin:KIND` or a path, relative to the folder `beside`; a file's shape is told by its first
-    item. Raises UserError: with FILE:LINE for what is in the file, without a place where the name
-    itself is wrong.
+    item. With `turns` all, prompts are whole conversations; those of specbench's own shape are
+    either way. Raises UserError: with FILE:LINE for what is in the file, without a place where the
+    name itself is wrong.
     """
     if name.startswith("builtin:"):
         return Prompts(_builtin(name.removeprefix("builtin:")), None)
-    return _read_file(beside / name)
+    return _read_file(beside / name, turns)
 
 
 def load_prompts(name: str, beside: Path) -> tuple[Prompt, ...]:
@@ -61,14 +63,14 @@ def _builtin(kind: str) -> tuple[Prompt, ...]:
     return tuple(prompt for group in zip(*prompts, strict=True) for prompt in group)
 
 
-def _read_file(path: Path) -> Prompts:
+def _read_file(path: Path, turns: Turns = "first") -> Prompts:
     known = ", ".join(f"builtin:{kind}" for kind in BUILTIN)
     items = read_items(path, f"use a JSONL file, a JSON list or one of {known}")
     prompts, seen, left_out, shape = list[Prompt](), set[str](), Counter[str](), None
     for item in items:
         try:
             shape = shape or shape_of(_object(item))
-            prompt = shape.read(_object(item), item.name)
+            prompt = _taken(shape.read(_object(item), item.name), shape, turns)
             if prompt.id in seen and shape.ids_repeat:
                 prompt = replace(prompt, id=f"{prompt.id} ({item.name})")
             if prompt.id in seen:
@@ -83,7 +85,18 @@ def _read_file(path: Path) -> Prompts:
     if shape is None or not prompts:
         why = next(iter(left_out), "write one JSON object a line, or a JSON list of them")
         raise UserError(one_line(f"there is no prompt in this file: {why}"), one_line(f"{path}:1"))
-    return Prompts(tuple(prompts), _read_as(shape, prompts, left_out))
+    return Prompts(tuple(prompts), _read_as(shape, prompts, turns, left_out))
+
+
+def _taken(prompt: Prompt, shape: Shape, turns: Turns) -> Prompt:
+    """What is kept of an item. Raises UserError without a place, LeftOutError."""
+    if turns == "first":
+        return first_turn(prompt) if shape.in_turns else prompt
+    if (why := why_not_all(prompt)) is None:
+        return prompt
+    if shape is SHAREGPT:
+        raise LeftOutError(why)
+    raise UserError(f"{why}, write it, or workload.turns: first")
 
 
 def _object(item: Item) -> dict[str, object]:
@@ -93,15 +106,18 @@ def _object(item: Item) -> dict[str, object]:
     return item.value
 
 
-def _read_as(shape: Shape, prompts: Sequence[Prompt], left_out: Counter[str]) -> str:
+def _read_as(shape: Shape, prompts: Sequence[Prompt], turns: Turns, left_out: Counter[str]) -> str:
     counts = Counter(prompt.kind for prompt in prompts)
     shown = [f"{kind} {count:,}" for kind, count in counts.most_common(MAX_KINDS_SHOWN)]
     if len(counts) > MAX_KINDS_SHOWN:
         shown.append(f"{len(counts) - MAX_KINDS_SHOWN} kinds more")
     words = f"{shape.name}: {len(prompts):,} prompt{'s' if len(prompts) > 1 else ''}"
     words += f" ({', '.join(shown)})"
-    if shape.of:
-        words += f", {shape.of}"
+    if turns == "all":
+        asked = sum(role == "user" for prompt in prompts for role, _ in prompt.messages)
+        words += f", {asked:,} turns after the file's own answers"
+    elif shape.in_turns:
+        words += ", the first turn of each"
     words += "".join(f"; {count:,} left out, {why}" for why, count in left_out.items())
     return one_line(words)
 

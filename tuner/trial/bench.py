@@ -26,6 +26,7 @@ from tuner.sweep.artificial import made_up
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.point import Point
 from tuner.sweep.random_words import random_words
+from tuner.sweep.turns import to_send
 from tuner.sweep.workload import pick
 from tuner.trial.attempt import ATTEMPTS, Attempt, Phase, Rig
 from tuner.trial.outputs import far_note, outputs_of, scored
@@ -100,8 +101,9 @@ class Bench(Rig):
         workload = loaded.sweep.workload
         counts = {level: max(workload.requests, level) for level in workload.concurrency}
         prompts = pick(loaded.prompts, max(counts.values()), workload.seed)
-        tokenised = engine.tokenise(prompts)
-        requests = {level: tokenised.requests[:count] for level, count in counts.items()}
+        sent = {n: to_send(prompts, workload.turns, count, n) for n, count in counts.items()}
+        tokenised = engine.tokenise(max(sent.values(), key=len))
+        requests = {level: tokenised.requests[: len(each)] for level, each in sent.items()}
         asked: tuple[Request, ...] = ()
         if loaded.task and made_up(loaded.sweep, os.environ) is None:
             asked = engine.tokenise([each.prompt for each in loaded.task]).requests

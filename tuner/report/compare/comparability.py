@@ -84,6 +84,7 @@ def _question(findings: Findings) -> dict[str, object]:
         "model.target": model.target,
         "model.tp": model.tp,
         "the prompts' content": findings.run.settings.prompts,
+        "workload.turns": load.turns,
         "workload.output_tokens": load.output_tokens,
         "workload.temperature": load.temperature,
         "workload.ignore_eos": load.ignore_eos,
