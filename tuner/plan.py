@@ -157,15 +157,18 @@ def _estimate(loaded: LoadedSweep, blocks: Blocks, earlier: Sequence[TrialRecord
     launch_s, launch_basis = _launch_time(sweep, earlier)
     speed, speed_basis = _stream_speed(sweep, earlier)
     workload, measure = sweep.workload, sweep.measure
-    rounds = sum(
-        measure.repeats * max(workload.requests, level) / level + measure.warmup_requests
-        for level in workload.concurrency
-    )
+    one = workload.output_tokens / speed
+    measure_s = 0.0
+    for level in workload.concurrency:
+        window = max(workload.requests, level) / level * one
+        if workload.request_rate is not None:  # the last one comes then, and takes its time
+            window = max(window, max(workload.requests, level) / workload.request_rate + one)
+        measure_s += measure.repeats * window + measure.warmup_requests * one
     return Estimate(
         launches=launches,
         trials=trials,
         launch_s=launch_s,
-        measure_s=rounds * workload.output_tokens / speed,
+        measure_s=measure_s,
         basis=f"{launch_s:.0f} s a launch, {launch_basis}; "
         f"{speed:.4g} tok/s a stream, {speed_basis}",
         comm_s=expected(loaded)[1] if _times_comm(loaded) else 0.0,

@@ -5,7 +5,9 @@ None. Latencies, decode speed and cycle time are those of complete requests; tok
 count whatever arrived.
 """
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -18,13 +20,17 @@ PERCENTILES = (50, 90, 99)
 
 
 def summarise(
-    windows: Sequence[Window], num_steps: int | None, eagle_topk: int | None
+    windows: Sequence[Window],
+    num_steps: int | None,
+    eagle_topk: int | None,
+    limits: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """The metrics of a ledger line for one concurrency level.
 
     `num_steps` and `eagle_topk` are the point's, None without speculation. Times are in ms, rates
     in tokens per second; `decode_tok_s` leaves out all tokens of a request's first chunk, which
-    is one token where the engine sends the prefill's token by itself.
+    is one token where the engine sends the prefill's token by itself. `limits` are those of
+    `search.limits`; `goodput_request_s` is None without any.
     """
     samples = [sample for window in windows for sample in window.samples]
     whole = complete(windows)
@@ -45,6 +51,8 @@ def summarise(
         "requests": len(samples),
         "failed_requests": len(samples) - len(whole),
         "wall_s": wall,
+        "request_s": len(whole) / wall if whole and wall > 0 else None,
+        "goodput_request_s": _goodput(whole, wall, limits),
         "client_cpu_share": sum(w.client_cpu_s for w in windows) / wall if wall > 0 else None,
         "engine_accept_length": _engine_figure(samples, "spec_accept_length"),
         "engine_accept_rate": _engine_figure(samples, "spec_accept_rate"),
@@ -184,16 +192,18 @@ def _cycle_ms(whole: Sequence[RequestSample], num_steps: int | None) -> float | 
 
 
 def _latencies(whole: Sequence[RequestSample]) -> dict[str, float | None]:
-    """TTFT, TPOT, ITL and end to end. ITL: a chunk's gap, shared evenly by its tokens."""
+    """TTFT, TPOT, ITL, end to end and the wait to be sent. ITL: a chunk's gap, shared evenly by its
+    tokens. Of requests that come at a rate, TTFT and end to end begin when they came."""
     decodes = [decode_time(sample) for sample in whole]
     gaps = [np.diff(np.array(sample.chunk_times)) for sample in whole]
     tokens = [np.array(sample.chunk_tokens[1:], dtype=int) for sample in whole]
     per_token = [np.repeat(gap / count, count) for gap, count in zip(gaps, tokens, strict=True)]
     figures: dict[str, list[float] | np.ndarray[Any, np.dtype[np.float64]]] = {
-        "ttft": [s.chunk_times[0] - s.sent for s in whole if s.chunk_times],
+        "ttft": [s.chunk_times[0] - s.began for s in whole if s.chunk_times],
         "tpot": [time / count for count, time in decodes if count],
         "itl": np.concatenate([np.zeros(0), *per_token]),
-        "e2e": [sample.ended - sample.sent for sample in whole],
+        "e2e": [sample.ended - sample.began for sample in whole],
+        "queue": [sample.sent - sample.due for sample in whole if sample.due is not None],
     }
     metrics: dict[str, float | None] = {}
     for name, values in figures.items():
@@ -213,6 +223,30 @@ def _engine_figure(samples: Sequence[RequestSample], name: str) -> float | None:
     ]
     verifies = sum(weight for weight, _ in pairs)
     return sum(weight * value for weight, value in pairs) / verifies if verifies else None
+
+
+def _goodput(
+    whole: Sequence[RequestSample], wall: float, limits: Mapping[str, float]
+) -> float | None:
+    """Requests a second that each kept every limit by itself, whatever its percentile.
+
+    ITL's limits are no request's own and are left out; None without others.
+    """
+    asked = {name: limit for name, limit in limits.items() if not name.startswith("itl")}
+    if not asked or wall <= 0:
+        return None
+
+    def keeps(sample: RequestSample, name: str, limit: float) -> bool:
+        count, time = decode_time(sample)
+        seconds = {
+            "ttft": sample.chunk_times[0] - sample.began if sample.chunk_times else math.inf,
+            "tpot": time / count if count else 0.0,
+            "e2e": sample.ended - sample.began,
+        }
+        return seconds[name.partition("_")[0]] * 1000 <= limit
+
+    good = sum(all(keeps(each, *pair) for pair in asked.items()) for each in whole)
+    return good / wall
 
 
 def _cached_share(samples: Sequence[RequestSample]) -> float | None:

@@ -4,7 +4,8 @@
     {"window": {"concurrency", "wall_s", "client_cpu_s", "stopped", "gpus", "engine"}}
     {"request": {every field of RequestSample}}       the requests of the window line above them
 
-`output_ids` and `text` are there only where an answer was kept, `cached_tokens` where it is known.
+`due` is there only where requests came at a rate, `output_ids` and `text` where an answer was kept,
+`cached_tokens` where it is known.
 
 Times are seconds since the window began, to the microsecond. `gpus` (NVML's readings, a GpuTrace
 for each GPU) and `engine` (an EngineCounters) are there only where they were read.
@@ -132,7 +133,9 @@ def _window_json(window: Window) -> dict[str, Any]:
 def _request_json(sample: RequestSample) -> dict[str, Any]:
     facts = asdict(replace(sample, output_ids=None))
     facts["output_ids"] = None if sample.output_ids is None else sample.output_ids.tolist()
-    absent = [name for name in ("cached_tokens", "output_ids", "text") if facts[name] is None]
+    absent = [
+        name for name in ("due", "cached_tokens", "output_ids", "text") if facts[name] is None
+    ]
     return {name: value for name, value in facts.items() if name not in absent}
 
 
@@ -166,6 +169,7 @@ def _sample(facts: Mapping[str, Any]) -> RequestSample:
             if n is not None
         )
     )
+    _require_numbers(*(() if sample.due is None else (sample.due,)))
     if len(sample.chunk_times) != len(sample.chunk_tokens):
         raise ValueError("chunk_times and chunk_tokens differ in length")
     return sample

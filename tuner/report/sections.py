@@ -66,6 +66,12 @@ def workload(findings: Findings) -> str:
         f"{load.temperature:g}, {count(measure.repeats, 'window')} per concurrency{fewer} after "
         f"{count(measure.warmup_requests, 'warm-up request')}"
         + (
+            f"; they come at {load.request_rate:g} a second (Poisson, the same times for every "
+            "configuration), and wait where as many as the concurrency are open"
+            if load.request_rate is not None
+            else ""
+        )
+        + (
             "; every request runs to its full length."
             if load.ignore_eos
             else "; requests may stop early."

@@ -113,6 +113,12 @@ def _check_across(document: Document, sweep: Sweep) -> None:
             ("search", "objective", "over"),
             f"concurrency {over} is not measured, write geomean, min or one of {levels}",
         )
+    if sweep.workload.request_rate is not None and sweep.search.objective.metric == "output_tok_s":
+        raise document.error(
+            ("workload", "request_rate"),
+            "whatever keeps up with requests at a rate has the same output_tok_s, write "
+            "search.objective.metric: decode_tok_s",
+        )
     if len(set(sweep.workload.concurrency)) < len(sweep.workload.concurrency):
         raise document.error(("workload", "concurrency"), "a level is there twice, keep one")
     for section in ("server", "baseline", "space"):

@@ -153,6 +153,10 @@ class WorkloadSpec(Strict):
         list[Annotated[int, Field(ge=1, le=MAX_CONCURRENCY)]], Field(min_length=1)
     ] = [1]
     """Numbers of streams held open at a time; each level is measured by itself."""
+    request_rate: Annotated[float, Field(ge=0.001, le=100_000)] | None = None
+    """Requests (of `turns: all`: conversations) that come in a second, by a Poisson process; each
+    concurrency is then how many are open at most. Default: each stream sends its next request when
+    its last has ended."""
     seed: Annotated[int, Field(ge=0)] = 0
     ignore_eos: bool = True
     """Every request runs to its full length, so that all points do the same work."""

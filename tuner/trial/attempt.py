@@ -170,7 +170,8 @@ class Rig:
         began = time.monotonic()
         self.report(replace(phase, doing="warming"))
         self._turn_to(server, phase, attempt)
-        self._window(server, warm_up, phase.concurrency)
+        load = replace(load_at(self.sweep, phase.concurrency), request_rate=None)
+        self._send(server, warm_up, load)
         attempt.taken[phase.point].warming_s += time.monotonic() - began
 
     def _measure(self, server: Server, phase: Phase, attempt: Attempt) -> None:
@@ -197,6 +198,7 @@ class Rig:
             temperature=0.0,
             ignore_eos=False,
             keep="ids and text",
+            request_rate=None,
         )
         attempt.taken[phase.point].task = self._send(server, self.task, load)
 
@@ -242,6 +244,8 @@ def load_at(sweep: Sweep, level: int) -> Load:
         temperature=workload.temperature,
         ignore_eos=workload.ignore_eos,
         request_timeout_s=sweep.timeouts.request,
+        request_rate=workload.request_rate,
+        seed=workload.seed,
     )
 
 

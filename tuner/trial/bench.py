@@ -235,7 +235,7 @@ class Bench(Rig):
         point, baseline = entry.phase.point, entry.baseline
         steps, topk = (point.num_steps, point.eagle_topk) if point else (None, None)
         for level, windows in entry.taken.windows.items() if entry.failure is None else ():
-            figures = summarise(windows, steps, topk)
+            figures = summarise(windows, steps, topk, self.sweep.search.limits)
             below = () if baseline is None else baseline.get(level, ())
             context = Context(steps, topk, self.tokenise_doubt, self.random_words, below)
             if baseline is not None:
