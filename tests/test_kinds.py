@@ -16,6 +16,7 @@ from tuner.measure.samples_file import write_samples
 from tuner.measure.statistics import speedup
 from tuner.report.findings import Findings
 from tuner.report.frames import kinds_frame
+from tuner.report.kinds import length_tables
 from tuner.report.run_report import write_report
 from tuner.result import summarise_run
 
@@ -115,3 +116,21 @@ def test_the_frame_has_a_row_for_each_kind(run: Run) -> None:
 def test_a_run_without_a_candidate_has_no_kinds(tmp_path: Path) -> None:
     findings = Findings(make_run(tmp_path, [Trial(None, 90.0)]))
     assert findings.kinds == {}
+
+
+def test_the_report_shows_lengths_where_there_are_several(run: Run) -> None:
+    """Acceptance on long prompts is what a user of long prompts needs, and drowns in the rest."""
+    assert length_tables(Findings(run)) == []
+    findings = Findings(run)
+    lines = [each.model_dump_json() for each in findings.records]
+    for number, record in enumerate(findings.records):
+        parts = record.metrics["1"]["by_length"]
+        told = parts["0-511"]
+        parts |= {"2048-8191": {**told, "ttft_ms_p50": 400.0}, "512-2047": {**told}}
+        lines[number] = record.model_dump_json()
+    run.trials_file.write_text("\n".join(lines) + "\n")
+    ((words, table),) = length_tables(Findings(Run.open(run.path)))
+    assert words.startswith("By prompt tokens, of")
+    shown = [line.split(" | ")[0] for line in table.splitlines()[2:]]
+    assert shown == ["| 0-511", "| 512-2047", "| 2048-8191"]
+    assert "400" in table.splitlines()[-1]

@@ -25,7 +25,7 @@ Outcome = Literal["ok", "infeasible", "failed", "pruned"]
 
 
 _LISTS = frozenset({"accept_rate_by_position"})
-_BY_NAME = frozenset({"by_kind"})
+_BY_NAME = frozenset({"by_kind", "by_length"})
 """Metrics that are no single number: a list of numbers, and numbers by name of a part."""
 
 

@@ -6,6 +6,7 @@ count whatever arrived.
 """
 
 import math
+from bisect import bisect_right
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
@@ -17,6 +18,8 @@ from tuner.measure.samples import RequestSample, Window
 from tuner.measure.statistics import complete, decode_time, decode_tok_s, throughput_interval
 
 PERCENTILES = (50, 90, 99)
+LENGTHS = (0, 512, 2048, 8192, 32768)
+"""Prompt tokens at which the parts of `by_length` begin."""
 
 
 def summarise(
@@ -58,6 +61,7 @@ def summarise(
         "engine_accept_rate": _engine_figure(samples, "spec_accept_rate"),
         **gpu_figures(windows),
         "by_kind": by_kind(windows, num_steps, eagle_topk),
+        "by_length": by_length(windows, num_steps, eagle_topk),
     }
 
 
@@ -70,15 +74,41 @@ def by_kind(
     for window in windows:
         for sample in window.samples:
             kinds.setdefault(sample.kind, []).append(sample)
+    return {kind: _of_some(kinds[kind], num_steps, eagle_topk) for kind in sorted(kinds)}
+
+
+def by_length(
+    windows: Sequence[Window], num_steps: int | None = None, eagle_topk: int | None = None
+) -> dict[str, dict[str, Any]]:
+    """The same by prompt tokens as the engine counts them, with `ttft_ms_p50`, the shorter first:
+    `0-511`, `512-2047`, ..., `32768-`. Requests whose count is not known are left out."""
+    parts: list[list[RequestSample]] = [[] for _ in LENGTHS]
+    for window in windows:
+        for sample in window.samples:
+            if sample.prompt_tokens is not None:
+                parts[bisect_right(LENGTHS, sample.prompt_tokens) - 1].append(sample)
+    ends = [*(str(length - 1) for length in LENGTHS[1:]), ""]
+    names = [f"{begin}-{end}" for begin, end in zip(LENGTHS, ends, strict=True)]
     return {
-        kind: {
-            "requests": len(samples),
-            "decode_tok_s": decode_tok_s([s for s in samples if s.error is None]),
-            "accept_length": accept_length(samples),
-            "accept_rate": _accept_rate(samples, num_steps, eagle_topk),
-            "accept_rate_first": _first(_rates_by_position(samples, None)),
+        name: {
+            **_of_some(samples, num_steps, eagle_topk),
+            "ttft_ms_p50": _latencies([s for s in samples if s.error is None])["ttft_ms_p50"],
         }
-        for kind, samples in sorted(kinds.items())
+        for name, samples in zip(names, parts, strict=True)
+        if samples
+    }
+
+
+def _of_some(
+    samples: Sequence[RequestSample], num_steps: int | None, eagle_topk: int | None
+) -> dict[str, Any]:
+    """What a part of the requests can tell by itself."""
+    return {
+        "requests": len(samples),
+        "decode_tok_s": decode_tok_s([s for s in samples if s.error is None]),
+        "accept_length": accept_length(samples),
+        "accept_rate": _accept_rate(samples, num_steps, eagle_topk),
+        "accept_rate_first": _first(_rates_by_position(samples, None)),
     }
 
 
