@@ -170,8 +170,7 @@ class Rig:
         began = time.monotonic()
         self.report(replace(phase, doing="warming"))
         self._turn_to(server, phase, attempt)
-        load = replace(load_at(self.sweep, phase.concurrency), request_rate=None)
-        self._send(server, warm_up, load)
+        self._window(server, warm_up, phase.concurrency)
         attempt.taken[phase.point].warming_s += time.monotonic() - began
 
     def _measure(self, server: Server, phase: Phase, attempt: Attempt) -> None:
