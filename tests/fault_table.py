@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from tuner.errors import Failure
-from tuner.sweep.model import FaultSpec
+from tuner.sweep.engine_keys import FaultSpec
 
 LAUNCH_LIMIT_S = 3.0
 """Of the launches that are to run out of time."""

@@ -10,7 +10,7 @@ from dataclasses import replace
 from tuner.measure.client import Load, run_window
 from tuner.measure.samples import Request, RequestSample, Window
 from tuner.sweep.point import Point
-from tuner.trial.attempt import Phase
+from tuner.trial.phase import Phase
 
 BASELINE = 50.0
 """Tokens per second without speculation."""

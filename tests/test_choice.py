@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from tuner.choice import complexity, far_outputs, fastest_candidate
+from tuner.ledger.judged import OutputsLine
 from tuner.ledger.lines import Ledger
-from tuner.ledger.record import DecisionLine, OutputsLine, TrialRecord
+from tuner.ledger.record import DecisionLine, TrialRecord
 from tuner.sweep.model import ObjectiveSpec
 from tuner.sweep.point import Point
 

@@ -196,6 +196,9 @@ def test_a_part_of_a_sweep_file_fits_into_one(block: Code, tmp_path: Path) -> No
     part = yaml.safe_load(block.text)
     for section, keys in part.items():
         whole[section] = {**whole.get(section, {}), **keys}
+    prompts = whole.get("workload", {}).get("prompts", "builtin:")
+    if not prompts.startswith("builtin:"):  # the reader's own file
+        (tmp_path / prompts).write_text('[{"prompt": "Hello."}]')
     path = tmp_path / "page.yaml"
     path.write_text(yaml.safe_dump(whole))
     load_sweep(path)

@@ -22,7 +22,8 @@ from tuner.report.run_report import write_report
 from tuner.result import Result
 from tuner.sweep.door import LoadedSweep, load_sweep
 from tuner.sweep.point import Point
-from tuner.trial.attempt import Attempt, Phase, Rig
+from tuner.trial.attempt import Attempt, Rig
+from tuner.trial.phase import Phase
 from tuner.trial.race import Race
 
 SWEEP = """

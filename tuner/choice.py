@@ -1,14 +1,15 @@
 """Which candidate of a ledger is the one to run.
 
-The highest objective, but for four things: what the search chose by all measurements together,
-what its own launch has refuted, outputs that are not the baseline's, and a simpler configuration
-that is as good.
+The highest objective, but for five things: what the search chose by all measurements together,
+what its own launch has refuted, outputs that are not the baseline's, latency limits that it breaks,
+and a simpler configuration that is as good.
 """
 
 import math
 from collections.abc import Mapping
 from typing import Any
 
+from tuner.ledger.judged import BrokenLimit
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import TrialRecord
 from tuner.search.objective import objective
@@ -154,10 +155,18 @@ def is_beaten(ledger: Ledger, best: TrialRecord, plain: TrialRecord, spec: Objec
     return own is not None and alone is not None and alone >= own
 
 
+def broken_by(ledger: Ledger, record: TrialRecord) -> list[BrokenLimit]:
+    """Limits of `search.limits` that a candidate breaks, or its launch of its own where itself it
+    keeps them; [] where both keep them."""
+    again = ledger.confirmation(record)
+    return record.broken or ([] if again is None else again.broken)
+
+
 def is_refuted(ledger: Ledger, record: TrialRecord, spec: ObjectiveSpec) -> bool:
-    """A candidate whose outputs are far from the baseline's, or whose launch of its own failed or
-    was no faster than no speculation, there or on prompts that it was not chosen on."""
-    if far_outputs(ledger, record) is not None:
+    """A candidate that breaks a limit, whose outputs are far from the baseline's, or whose launch
+    of its own failed or was no faster than no speculation, there or on prompts that it was not
+    chosen on."""
+    if far_outputs(ledger, record) is not None or broken_by(ledger, record):
         return True
     again = ledger.confirmation(record)
     if again is None:

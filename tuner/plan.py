@@ -167,15 +167,18 @@ def _estimate(loaded: LoadedSweep, blocks: Blocks, earlier: Sequence[TrialRecord
     launch_s, launch_basis = _launch_time(sweep, earlier)
     speed, speed_basis = _stream_speed(sweep, earlier)
     measure = sweep.measure
-    rounds = sum(
-        measure.windows * max(workload.requests, level) / level + measure.warmup_requests
-        for level in workload.concurrency
-    )
+    one = workload.output_tokens / speed
+    measure_s = 0.0
+    for level in workload.concurrency:
+        window = max(workload.requests, level) / level * one
+        if workload.request_rate is not None:  # the last one comes then, and takes its time
+            window = max(window, max(workload.requests, level) / workload.request_rate + one)
+        measure_s += measure.windows * window + measure.warmup_requests * one
     return Estimate(
         launches=launches,
         trials=trials,
         launch_s=launch_s,
-        measure_s=rounds * workload.output_tokens / speed,
+        measure_s=measure_s,
         basis=f"{launch_s:.0f} s a launch, {launch_basis}; "
         f"{speed:.4g} tok/s a stream, {speed_basis}",
         comm_s=expected(loaded)[1] if _times_comm(loaded) else 0.0,
@@ -187,7 +190,9 @@ def _times_comm(loaded: LoadedSweep) -> bool:
 
 
 def _prompt_notes(loaded: LoadedSweep) -> Iterator[str]:
-    """Prompts that no answer about speculation can come from."""
+    """How a file of prompts was read, and prompts that no answer about speculation comes from."""
+    if loaded.prompts_read is not None:
+        yield f"{loaded.sweep.workload.prompts} is read as {loaded.prompts_read}"
     found = random_words([prompt.text for prompt in loaded.prompts])
     if found is not None:
         yield f"{found}: acceptance on them tells nothing of real traffic, use real prompts"

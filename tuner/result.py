@@ -1,43 +1,24 @@
 """What a run has found: read from its folder, for the screen, `--json` and reports."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuner.choice import answer_of, far_outputs, fastest_candidate, is_refuted, objective_of
+from tuner.choice import answer_of, far_outputs, fastest_candidate, objective_of
+from tuner.fastest import LevelBest, fastest_by_level, ratios_of, speedups_of
+from tuner.kinds import KindFound, kinds_found, kinds_json
+from tuner.ledger.judged import OutputsLine
 from tuner.ledger.lines import Ledger
 from tuner.ledger.raw_samples import RawSamples
-from tuner.ledger.record import OutputsLine, TrialRecord
+from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.ledger.settled import Settled, settle
+from tuner.limits import LimitsFound
 from tuner.measure.statistics import Interval
 from tuner.sweep.model import ObjectiveSpec, Sweep
 
 _FAR = "outputs are far from the baseline's"
-RIVALS = 5
-"""Configurations after the fastest that are held against it."""
-
-
-@dataclass(frozen=True)
-class LevelBest:
-    """What is fastest at one concurrency."""
-
-    record: TrialRecord
-    """The baseline's where no speculation is."""
-    speedup: Interval
-    """Over the baseline; exactly 1 of the baseline itself."""
-    alike: tuple[TrialRecord, ...]
-    """What the measurements do not tell apart from it, the faster first; the baseline may be
-    among them. At most RIVALS candidates are held against it."""
-
-    def to_json(self) -> dict[str, Any]:
-        """As `--json` prints it; a point that is null is no speculation."""
-        return {
-            "best": self.record.point,
-            "speedup": self.speedup.to_json(),
-            "not_told_apart": [each.point for each in self.alike],
-        }
 
 
 @dataclass(frozen=True)
@@ -58,6 +39,8 @@ class Result:
     compared: no baseline, no candidate with numbers, an endpoint."""
     by_level: Mapping[int, LevelBest]
     """The fastest at each concurrency; {} where nothing was compared."""
+    by_kind: Mapping[int, Sequence[KindFound]]
+    """Kinds of prompts at each concurrency, of `fastest`; {} where nothing was compared."""
     confirmed: TrialRecord | None
     """`best` measured again on a server of its own, where that was done: it was on a shared one."""
     outputs: Mapping[str, OutputsLine]
@@ -65,6 +48,8 @@ class Result:
     far: tuple[TrialRecord, ...]
     """Candidates that are not recommended because their outputs are far from the baseline's, or
     the task's score is clearly lower; the faster first."""
+    limits: LimitsFound
+    """Who breaks `search.limits`."""
     task: Mapping[str, Any] | None
     """Marks of the task by question, `baseline` and `best`; None without a task."""
     plain: TrialRecord | None
@@ -100,11 +85,13 @@ class Result:
             "best": None if self.best is None else self.best.point,
             "speedup": _shown(self.speedup),
             "by_concurrency": {str(level): each.to_json() for level, each in self.by_level.items()},
+            "by_kind": kinds_json(self.by_kind),
             "launches": self.launches,
             "trials": self.trials,
             "outputs": {level: each.model_dump() for level, each in self.outputs.items()},
             "far_outputs": [each.point for each in self.far],
             **({} if self.task is None else {"task": self.task}),
+            **self.limits.to_json(),
             **again,
         }
 
@@ -121,13 +108,17 @@ def summarise_run(run: Run, samples: RawSamples | None = None) -> Result:
     far = _far(ledger, spec)
     plain = None if fastest is None else ledger.plain(fastest)
     plain = plain if plain is not None and plain.outcome == "ok" else None
+    limits = LimitsFound.of(ledger, sweep.search)
     exit_code, verdict = _outcome(ledger, sweep, best, value)
     if exit_code == 0 and far:
         verdict += f"; {far_words(ledger, far)}"
+    if exit_code == 0 and best is None:
+        verdict += limits.why_not(fastest)
     baseline = ledger.baseline
     attached = sweep.engine.kind == "endpoint"
     again = None if best is None or best is plain else ledger.confirmation(best)
     compared = fastest is not None and baseline is not None and not attached
+    samples = samples or RawSamples(run)
     return Result(
         run=run.path,
         baseline=baseline,
@@ -135,10 +126,12 @@ def summarise_run(run: Run, samples: RawSamples | None = None) -> Result:
         fastest_value=value,
         best=best,
         speedup=speedups_of(best or baseline) if compared else {},
-        by_level=_by_level(settled, spec) if compared else {},
+        by_level=fastest_by_level(settled, spec) if compared else {},
+        by_kind=kinds_found(ledger, fastest, samples, spec) if compared else {},
         confirmed=again if again is not None and again.outcome == "ok" else None,
         outputs=outputs_of(ledger, best),
         far=far,
+        limits=limits,
         task=_task(baseline, again),
         plain=plain,
         launches=0 if attached else ledger.next_launch,
@@ -216,27 +209,9 @@ def _within(time_budget: float | None) -> str:
     return f", the time budget of {time_budget:g} s was spent before the first one"
 
 
-def speedups_of(record: TrialRecord | None) -> dict[int, Interval]:
-    """A record's ratios to the baseline by concurrency; 1 of the baseline itself."""
-    if record is None:
-        return {}
-    if record.role == "baseline":
-        return {level: Interval(1.0, 1.0, 1.0) for level in sorted(map(int, record.metrics))}
-    return _ratios(record.metrics)
-
-
 def held_out_of(record: TrialRecord) -> dict[int, Interval]:
     """The same on prompts that no candidate was chosen on; {} where that was not measured."""
-    return {} if record.held_out is None else _ratios(record.held_out.metrics)
-
-
-def _ratios(metrics: Mapping[str, Mapping[str, Any]]) -> dict[int, Interval]:
-    found: dict[int, Interval] = {}
-    for level in sorted(map(int, metrics)):
-        figures = metrics[str(level)]
-        if (value := figures.get("speedup")) is not None:
-            found[level] = Interval(value, figures["speedup_low"], figures["speedup_high"])
-    return found
+    return {} if record.held_out is None else ratios_of(record.held_out.metrics)
 
 
 def _shown(ratios: Mapping[int, Interval]) -> dict[str, dict[str, float | None]]:
@@ -253,41 +228,3 @@ def _drift(settled: Settled) -> dict[str, dict[str, Any]]:
         }
         for level, known in settled.baselines.items()
     }
-
-
-def _by_level(settled: Settled, spec: ObjectiveSpec) -> dict[int, LevelBest]:
-    """By concurrency, ascending; levels at which no candidate was compared are left out.
-
-    Settings that were launched without speculation are among them.
-    Candidates that their own launches have refuted are not in it.
-    """
-    found: dict[int, LevelBest] = {}
-    ledger = settled.ledger
-    base = ledger.baseline
-    if base is None:
-        return found
-    shown = [each for each in ledger.records if each.role in ("candidate", "plain")]
-    measured = [(each, speedups_of(each)) for each in shown if each.outcome == "ok"]
-    for level in sorted(map(int, base.metrics)):
-        compared = [(each[level], record) for record, each in measured if level in each]
-        if not compared:
-            continue
-        ratios = [pair for pair in compared if not is_refuted(ledger, pair[1], spec)]
-        ratios.sort(key=lambda pair: -pair[0].value)
-        own, first = ratios[0] if ratios else (Interval(1.0, 1.0, 1.0), base)
-        near = [record for each, record in ratios[:RIVALS] if _may_be_one(each)]
-        if own.value <= 1:
-            found[level] = LevelBest(base, Interval(1.0, 1.0, 1.0), tuple(near))
-            continue
-        same = [
-            record
-            for _, record in ratios[1 : RIVALS + 1]
-            if _may_be_one(settled.ratio(first, record, level, spec.metric))
-        ]
-        found[level] = LevelBest(first, own, (*same, *([base] if _may_be_one(own) else [])))
-    return found
-
-
-def _may_be_one(ratio: Interval | None) -> bool:
-    """Without an interval nothing is known to be alike."""
-    return ratio is not None and ratio.includes_one is True

@@ -12,7 +12,8 @@ import requests
 from tuner.engine.base import Engine, ServerConfig
 from tuner.engine.sglang.engine import SglangEngine
 from tuner.engine.simulated.engine import SimulatedEngine
-from tuner.sweep.model import EngineSpec, FaultSpec, ModelSpec, ServerFlag, ServerSpec, TimeoutSpec
+from tuner.sweep.engine_keys import EngineSpec, FaultSpec
+from tuner.sweep.model import ModelSpec, ServerFlag, ServerSpec, TimeoutSpec
 from tuner.sweep.point import Point
 
 CHAIN = Point(num_steps=3, eagle_topk=1, num_draft_tokens=4, draft_tp="target")

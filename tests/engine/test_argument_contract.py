@@ -11,7 +11,8 @@ from tuner.engine.sglang.arguments import Argument, arguments, releases
 from tuner.engine.sglang.flags import identity, server_words
 from tuner.engine.sglang.releases import parse_version
 from tuner.engine.sglang.spelling import spelled_config
-from tuner.sweep.model import ALGORITHMS, EngineSpec, ModelSpec, SpaceSpec, Sweep
+from tuner.sweep.engine_keys import EngineSpec
+from tuner.sweep.model import ALGORITHMS, ModelSpec, SpaceSpec, Sweep
 from tuner.sweep.point import Point
 from tuner.sweep.reserved import RESERVED
 

@@ -13,7 +13,8 @@ from tuner.engine.sglang.deaths import cause_of_death
 from tuner.engine.sglang.engine import SglangEngine
 from tuner.engine.sglang.releases import parse_version
 from tuner.errors import EngineFailure, Failure
-from tuner.sweep.model import EngineSpec, ModelSpec, TimeoutSpec
+from tuner.sweep.engine_keys import EngineSpec
+from tuner.sweep.model import ModelSpec, TimeoutSpec
 from tuner.sweep.point import Point
 
 MODEL = ModelSpec(target="t", draft="d", algorithm="EAGLE3", tp=2)

@@ -8,7 +8,8 @@ from tests.engine.launching import CHAIN, simulated
 from tuner.engine.endpoint import EndpointEngine
 from tuner.engine.ports import free_port
 from tuner.errors import EngineFailure, Failure
-from tuner.sweep.model import EngineSpec, ModelSpec, TimeoutSpec
+from tuner.sweep.engine_keys import EngineSpec
+from tuner.sweep.model import ModelSpec, TimeoutSpec
 
 
 def endpoint(url: str) -> EndpointEngine:

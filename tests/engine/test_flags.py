@@ -5,15 +5,8 @@ import pytest
 from tuner.engine.base import ServerConfig, server_config
 from tuner.engine.pins import pins
 from tuner.engine.sglang import flags
-from tuner.sweep.model import (
-    BaselineSpec,
-    EngineSpec,
-    ModelSpec,
-    ServerFlag,
-    ServerSpec,
-    SpaceSpec,
-    Sweep,
-)
+from tuner.sweep.engine_keys import EngineSpec
+from tuner.sweep.model import BaselineSpec, ModelSpec, ServerFlag, ServerSpec, SpaceSpec, Sweep
 from tuner.sweep.point import Point
 from tuner.sweep.reserved import RESERVED
 

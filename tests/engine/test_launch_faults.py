@@ -16,7 +16,8 @@ from tests.seals import left_behind
 from tuner.engine import launched, ports
 from tuner.engine.process import MARK
 from tuner.errors import EngineFailure, Failure, UserError
-from tuner.sweep.model import EngineSpec, FaultSpec, TimeoutSpec
+from tuner.sweep.engine_keys import EngineSpec, FaultSpec
+from tuner.sweep.model import TimeoutSpec
 from tuner.sweep.point import Point
 
 

@@ -21,7 +21,8 @@ from tuner.engine.sglang.flags import speculation_of
 from tuner.engine.sglang.releases import parse_version
 from tuner.engine.sglang.switching import step_switch_refusal
 from tuner.errors import EngineFailure, Failure
-from tuner.sweep.model import EngineSpec, ModelSpec, ServerFlag, TimeoutSpec
+from tuner.sweep.engine_keys import EngineSpec
+from tuner.sweep.model import ModelSpec, ServerFlag, TimeoutSpec
 from tuner.sweep.point import Point
 
 MODEL = ModelSpec(target="t", draft="d", algorithm="EAGLE3", tp=2)

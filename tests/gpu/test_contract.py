@@ -18,7 +18,8 @@ from tests.gpu.conftest import INTERPRETER
 from tuner.engine.base import Server
 from tuner.engine.sglang.engine import SglangEngine
 from tuner.sweep.door import load_sweep
-from tuner.sweep.model import EngineSpec, TimeoutSpec
+from tuner.sweep.engine_keys import EngineSpec
+from tuner.sweep.model import TimeoutSpec
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SWEEP = CHECKOUT / "sweeps" / "h200_llama8b_eagle3.yaml"

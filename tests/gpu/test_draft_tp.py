@@ -25,7 +25,8 @@ from tuner.engine.base import Server
 from tuner.engine.sglang.engine import SglangEngine
 from tuner.engine.sglang.releases import parse_version
 from tuner.engine.topology import visible_gpus
-from tuner.sweep.model import EngineSpec, ModelSpec, ServerFlag, ServerSpec, TimeoutSpec
+from tuner.sweep.engine_keys import EngineSpec
+from tuner.sweep.model import ModelSpec, ServerFlag, ServerSpec, TimeoutSpec
 from tuner.sweep.point import Point
 
 CHECKOUT = Path(__file__).resolve().parents[2]

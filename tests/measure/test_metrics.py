@@ -3,7 +3,7 @@
 import pytest
 
 from tests.measure.make import sample, window
-from tuner.measure.metrics import accept_length, by_kind, summarise
+from tuner.measure.metrics import accept_length, by_kind, by_length, summarise
 from tuner.measure.samples import SpecCounts, Window
 
 FIGURES = ["decode_tok_s", "accept_length", "accept_rate", "accept_rate_first", "cycle_ms"]
@@ -118,8 +118,18 @@ def test_what_was_not_measured_is_none() -> None:
     broken = sample((), (), error="HTTP 500", prompt_tokens=None, finish_reason=None)
     failed = summarise([window(broken)], 2, 1)
     assert (failed["requests"], failed["failed_requests"]) == (1, 1)
-    numbers = {"requests", "failed_requests", "completion_tokens", "wall_s", "client_cpu_share"}
-    assert {name for name, value in failed.items() if value is not None} == numbers | {"by_kind"}
+    numbers = {
+        "windows",
+        "requests",
+        "failed_requests",
+        "completion_tokens",
+        "wall_s",
+        "client_cpu_share",
+    }
+    assert {name for name, value in failed.items() if value is not None} == numbers | {
+        "by_kind",
+        "by_length",
+    }
     empty = summarise([Window(1, 0.0, 0.0, ())], None, None)
     assert empty["output_tok_s"] is None
     assert empty["client_cpu_share"] is None
@@ -157,4 +167,26 @@ def test_kinds_are_told_apart() -> None:
     assert kinds["chat"]["accept_rate_first"] == pytest.approx(0.5)
     assert kinds["code"]["accept_rate_first"] == pytest.approx(0.75)
     assert kinds["code"]["decode_tok_s"] == pytest.approx(4)
+    assert kinds["code"]["accept_rate"] is None  # nobody said how many were drafted
+    kinds = by_kind([window(chat), window(chat, code)], 2, 1)
+    assert kinds["chat"]["accept_rate"] == pytest.approx(10 / (20 * 2))
+    assert kinds["code"]["accept_rate"] == pytest.approx(4 / (4 * 2))
+    assert by_kind([window(chat)], 2, 4)["chat"]["accept_rate"] is None  # a tree drafts others
     assert accept_length([]) is None
+
+
+def test_lengths_are_told_apart() -> None:
+    """A long prompt is accepted otherwise and waits longer; an average shows neither."""
+    short = sample(spec=SpecCounts(10, 5, None, (5, 5)), prompt_tokens=511)
+    long = sample((2, 3), (1, 8), spec=SpecCounts(4, 4), prompt_tokens=512)
+    longest = sample(prompt_tokens=10**6)
+    unknown = sample(prompt_tokens=None)
+    found = by_length([window(longest, short), window(short, long, unknown)], 2, 1)
+    assert list(found) == ["0-511", "512-2047", "32768-"]
+    assert [each["requests"] for each in found.values()] == [2, 1, 1]
+    assert found["0-511"]["accept_length"] == pytest.approx(1.5)
+    assert found["0-511"]["ttft_ms_p50"] == pytest.approx(500)
+    assert found["512-2047"]["ttft_ms_p50"] == pytest.approx(2000)
+    assert found["512-2047"]["accept_rate"] == pytest.approx(0.5)
+    assert found["32768-"]["accept_length"] is None
+    assert by_length([window(unknown)]) == {}

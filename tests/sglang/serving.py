@@ -14,7 +14,8 @@ from tests.engine.launching import CPU_FLAGS, Case
 from tests.sglang import build
 from tuner.engine.base import Server
 from tuner.engine.sglang.engine import SglangEngine
-from tuner.sweep.model import EngineSpec, ModelSpec, ServerFlag, ServerSpec, TimeoutSpec
+from tuner.sweep.engine_keys import EngineSpec
+from tuner.sweep.model import ModelSpec, ServerFlag, ServerSpec, TimeoutSpec
 from tuner.sweep.point import Point
 
 RELEASES = build.RELEASES

@@ -21,6 +21,17 @@ PROMPTS = (
     '{"messages": [{"role": "system", "content": "c"}, {"role": "user", "content": "d"}]}\n'
 )
 
+SHAPES = [
+    '[{"id": "a", "conversations": [{"from": "human", "value": "b"}, '
+    '{"from": "gpt", "value": "c"},\n {"from": "human", "value": "d"}]},\n'
+    ' {"conversations": [{"from": "user", "value": "e"}]}]\n',
+    '{"question_id": 81, "category": "writing", "turns": ["a", "b"]}\n'
+    '{"question_id": 82, "category": "math", "turns": ["c"], "reference": ["d"]}\n',
+    '{"question_id": "x", "category": "rag", "sub_category": null, "turns": ["a"]}\n',
+    '{"question": "a", "answer": "#### 3"}\n{"question": "b", "answer": "4"}\n',
+    '{"task_id": "HumanEval/0", "prompt": "def f():", "test": "", "entry_point": "f"}\n',
+]
+
 MARKS = "\"'{}[]:,#&*!|>%@`-?\\\n\t\r \x00\x07\ud800\ufeff\u20289x"
 WORDS = "unset|1e999|~|!!str |<<: |- |: |\n  |999999999999999999|null|..."
 ESCAPES = '"\\0"|"\\ud800"|\\u0000'
@@ -69,7 +80,7 @@ def test_a_damaged_sweep_file_is_read_or_refused_in_one_line(tmp_path: Path, tex
 
 
 @many
-@given(text=mutated([PROMPTS]))
+@given(text=mutated([PROMPTS, *SHAPES]))
 def test_damaged_prompts_are_read_or_refused_in_one_line(tmp_path: Path, text: str) -> None:
     path = tmp_path / "p.jsonl"
     path.write_bytes(text.encode("utf-8", errors="surrogatepass"))

@@ -57,6 +57,7 @@ def begin_run(root: Path, loaded: LoadedSweep, engine: str | None) -> Run:
         engine=engine,
         trials=loaded.sweep.search.trials,
         prompts=content_hash(loaded.prompts),
+        prompts_read=loaded.prompts_read,
         task=task_hash(loaded.task),
         beside=beside,
         models=_models(loaded),

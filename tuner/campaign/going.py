@@ -13,9 +13,9 @@ from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.settled import Settling
 from tuner.search.study import Study
-from tuner.trial.attempt import Phase
 from tuner.trial.bench import Bench
 from tuner.trial.block import Blocks, launches_of
+from tuner.trial.phase import Phase
 from tuner.trial.taken import Windows
 
 

@@ -6,6 +6,7 @@ from typing import Any
 from tuner.choice import objective_of
 from tuner.engine.base import Command
 from tuner.engine.script import launch_script
+from tuner.ledger.limits import broken_words
 from tuner.ledger.lines import is_simulated
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
@@ -38,6 +39,8 @@ def trial_note(record: TrialRecord, sweep: Sweep) -> str:
     if record.failure is not None:
         kind = "It cannot be served" if record.outcome == "infeasible" else "It failed"
         parts.append(f"**{kind}: {escaped(record.failure)}.** {escaped(record.message or '')}")
+    if record.broken:
+        parts.append(f"**It breaks limits:** {escaped(broken_words(record.broken))}.")
     if record.metrics:
         parts.append(_figures(record.metrics))
     if record.decision is not None:

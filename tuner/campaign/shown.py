@@ -10,6 +10,7 @@ from tuner.campaign.studied import objective_levels
 from tuner.choice import answer_of, objective_of
 from tuner.engine.base import server_config
 from tuner.errors import UserError
+from tuner.ledger.limits import broken_words, excess
 from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
@@ -20,7 +21,7 @@ from tuner.sweep.fields import UNSET
 from tuner.sweep.model import Sweep
 from tuner.sweep.point import Point
 from tuner.sweep.shown import shortened
-from tuner.trial.attempt import Phase
+from tuner.trial.phase import Phase
 
 CUT_OFF = "the run stopped before it was measured, it is in no ledger line"
 
@@ -93,6 +94,7 @@ def shown_trial(run: Run, sweep: Sweep, layout: Layout, record: TrialRecord) -> 
         state=state,
         values=values,
         attributes=dict(_attributes(record)),
+        excess=excess(record.broken),
         note=trial_note(record, sweep),
         files=tuple(file for file in files if file is not None and (run.path / file).is_file()),
         started=started,
@@ -127,6 +129,8 @@ def _attributes(record: TrialRecord) -> Iterator[tuple[str, Any]]:
     for name in ("launch_s", "measured_s"):
         if (value := getattr(record, name)) is not None:
             yield name, value
+    if record.broken:
+        yield "limits", shortened(broken_words(record.broken))
     yield "doubts", sum(check.get("level") == "doubt" for check in record.checks)
     for level, figures in record.metrics.items():
         yield from _flat(f"c{level}", figures)

@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 
 from tuner.choice import objective_of
 from tuner.errors import UserError
+from tuner.ledger.limits import broken_words, excess
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.search.samplers import missing_library
@@ -86,7 +87,15 @@ def verdict_of(record: TrialRecord, spec: ObjectiveSpec) -> Verdict:
     value = objective_of(record, spec)
     if value is None:
         return Verdict("failed", reason=f"{spec.metric} was not measured")
-    return Verdict("ok", value, None, _levels(record), _spread(record))
+    over = excess(record.broken)
+    return Verdict(
+        "ok",
+        value,
+        f"limits: {broken_words(record.broken)}" if over else None,
+        _levels(record),
+        over,
+        _spread(record),
+    )
 
 
 def _levels(record: TrialRecord) -> Mapping[int, Figures]:

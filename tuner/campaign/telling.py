@@ -7,7 +7,7 @@ from tuner.campaign.going import Progress, Standing
 from tuner.ledger.at_work import own_state, write_state
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
-from tuner.trial.attempt import Phase
+from tuner.trial.phase import Phase
 
 
 class Telling:

@@ -13,7 +13,7 @@ from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.point import Point
-from tuner.trial.attempt import Phase
+from tuner.trial.phase import Phase
 
 
 @contextmanager

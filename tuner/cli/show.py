@@ -9,11 +9,12 @@ from rich.table import Table
 
 from tuner.choice import objective_of
 from tuner.engine.script import shell_line
+from tuner.fastest import speedups_of
 from tuner.ledger.output_words import outputs_words, task_words
 from tuner.ledger.record import TrialRecord
 from tuner.memory.planned import words
 from tuner.plan import Plan
-from tuner.result import Result, far_words, held_out_of, speedups_of
+from tuner.result import Result, far_words, held_out_of
 from tuner.sweep.model import Sweep
 
 COLUMNS = ("tok/s", "speed-up", "AL", "first", "TTFT", "TPOT")
@@ -89,7 +90,7 @@ def _ranked(result: Result, sweep: Sweep) -> list[TrialRecord]:
         if (value := objective_of(record, spec)) is not None
     ]
     first = result.fastest.trial if result.fastest else None  # a tie's need not be the highest
-    far = {record.trial for record in result.far}
+    far = {record.trial for record in result.far} | result.limits.trials
     measured.sort(key=lambda pair: (pair[1].trial != first, pair[1].trial in far, -pair[0]))
     ranked = [record for _, record in measured]
     plain = [each for each in (result.baseline, result.plain) if each is not None]
@@ -158,6 +159,8 @@ def _answer(result: Result) -> str:
     if result.baseline is not None and result.confirmed is not None:
         scores = task_words(result.baseline.task, result.confirmed.task)
         lines += [f"task: {scores}"] if scores else []
+    if result.limits.asked:
+        lines.append(result.limits.words())
     if result.far:
         lines.append(far_words(result.settled.ledger, result.far))
     lines += _elsewhere(result)

@@ -14,7 +14,8 @@ from tuner.engine.sglang.tokenise import Tokeniser, default_python
 from tuner.errors import EngineFailure, Failure, UserError
 from tuner.measure.counters import EngineCounters
 from tuner.sweep.door import LoadedSweep
-from tuner.sweep.model import EngineSpec, ModelSpec, ServerSpec, TimeoutSpec
+from tuner.sweep.engine_keys import EngineSpec
+from tuner.sweep.model import ModelSpec, ServerSpec, TimeoutSpec
 from tuner.sweep.point import Point
 from tuner.sweep.workload import Prompt
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from tuner.ledger.record import OutputCounts, OutputsLine, TaskLine
+from tuner.ledger.judged import OutputCounts, OutputsLine, TaskLine
 from tuner.measure.task import LEVEL
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from tuner.errors import UserError
+from tuner.ledger.judged import BrokenLimit, OutputsLine, TaskLine
 from tuner.sweep.fields import Strict
 from tuner.sweep.point import FlagValue, Point
 
@@ -26,7 +27,7 @@ Outcome = Literal["ok", "infeasible", "failed", "pruned"]
 
 
 _LISTS = frozenset({"accept_rate_by_position"})
-_BY_NAME = frozenset({"by_kind"})
+_BY_NAME = frozenset({"by_kind", "by_length"})
 """Metrics that are no single number: a list of numbers, and numbers by name of a part."""
 
 
@@ -63,56 +64,6 @@ class DecisionLine(Strict):
     predicted_high: float | None = None
     excluded: dict[str, int] = Field(default_factory=dict)
     """Reason -> unmeasured points that were not launched then for it."""
-
-
-class OutputCounts(Strict):
-    """What `measure.outputs.Comparison.to_json` writes."""
-
-    prompts: int
-    equal: int
-    early: int
-    looping: int
-    off: int
-    prefix: dict[str, int]
-    """Tokens in common from the start, by percentile of the prompts."""
-    tokens_to_part: float | None
-
-
-class OutputsLine(Strict):
-    """Greedy outputs at one concurrency against the baseline's (docs/outputs.md)."""
-
-    outcome: Literal["equal", "differ", "far", "not compared"]
-    why: str | None = None
-    """Of what was not compared."""
-    stops: bool = False
-    """Far, and `measure.outputs` says that such a candidate is not recommended."""
-    found: OutputCounts | None = None
-    itself: OutputCounts | None = None
-    """The baseline's later windows against its first; None where it has one window."""
-    across: OutputCounts | None = None
-    """Its first windows at other concurrencies against this one; None with one concurrency."""
-
-
-class TaskLine(Strict):
-    """The score of `workload.task`."""
-
-    marks: str = Field(pattern=r"^[01-]+$")
-    """A letter a question, in the file's order: 1 right, 0 wrong, - no complete answer."""
-    lost: int | None = None
-    """Questions that the baseline has right and this has not; None of the baseline itself."""
-    won: int | None = None
-    """Questions that this has right and the baseline has not."""
-    p: float | None = None
-    """McNemar's exact test, one-sided: the chance that an equal one loses so many."""
-    stops: bool = False
-    """Clearly worse, and `measure.outputs` says that such a candidate is not recommended."""
-    samples: str
-    """Path of the answers, relative to the run folder."""
-
-    @property
-    def score(self) -> str:
-        """`17 of 20`."""
-        return f"{self.marks.count('1')} of {len(self.marks)}"
 
 
 class HeldOut(Strict):
@@ -170,6 +121,8 @@ class TrialRecord(Strict):
     chain lengths has a launch of its own."""
     decision: DecisionLine | None = None
     """Why the search launched this point; None without stages."""
+    broken: list[BrokenLimit] = Field(default_factory=list)
+    """Limits of `search.limits` that it breaks; such a candidate is not recommended."""
     outputs: dict[str, OutputsLine] = Field(default_factory=dict)
     """By concurrency, as text; {} of a baseline, an endpoint, and in older ledgers."""
     held_out: HeldOut | None = None

@@ -50,6 +50,8 @@ class RunSettings(Strict):
     """Candidates wanted since `--trials +N`."""
     prompts: str
     """Content hash of the prompts."""
+    prompts_read: str | None = None
+    """How a file of prompts was read: its shape, how many of each kind, what was left out."""
     task: str | None = None
     """Content hash of the task; None without one."""
     beside: str | None = None

@@ -1,4 +1,5 @@
-"""The load client: a closed loop of streaming /generate requests, from 1 to 512 at a time."""
+"""The load client: streaming /generate requests, in a closed loop or at a rate, up to 512 at a
+time."""
 
 import asyncio
 import json
@@ -9,6 +10,7 @@ from typing import Any, Literal
 
 import aiohttp
 
+from tuner.measure.arrivals import arrivals
 from tuner.measure.samples import Request, RequestSample, Window
 from tuner.measure.stream import BadStreamError, TokenStream
 from tuner.secrets import hidden
@@ -24,7 +26,8 @@ class Load:
     """How a window's requests are sent."""
 
     concurrency: int
-    """Requests held open at a time; each worker sends its next one when the last has ended."""
+    """Requests held open at a time; each worker sends its next one when the last has ended, of one
+    conversation after the other."""
     output_tokens: int
     temperature: float = 0.0
     ignore_eos: bool = True
@@ -32,6 +35,12 @@ class Load:
     request_timeout_s: float = 300.0
     """Seconds without a new token after which a request is given up."""
     keep: Kept = "nothing"
+    request_rate: float | None = None
+    """Conversations begun in a second, at the times of `arrivals`; those that come while
+    `concurrency` of them are open wait, and their waiting is in `RequestSample.due`. None: the
+    closed loop."""
+    seed: int = 0
+    """Of the arrivals."""
 
 
 def run_window(url: str, requests: Sequence[Request], load: Load) -> Window:
@@ -44,6 +53,10 @@ def run_window(url: str, requests: Sequence[Request], load: Load) -> Window:
     return asyncio.run(_Window(url, requests, load).run())
 
 
+_Conversation = list[tuple[int, Request, bytes]]
+"""Requests with their places and bodies, each sent when the one before it has ended."""
+
+
 class _RefusedError(Exception):
     """The server answered with an HTTP status other than 200."""
 
@@ -54,11 +67,11 @@ class _Window:
     def __init__(self, url: str, requests: Sequence[Request], load: Load) -> None:
         self._url = url.rstrip("/") + "/generate"
         self._load = load
-        # Bodies are made beforehand, so that encoding a long prompt is no part of its TTFT.
+        # A worker takes a whole conversation: its turns come one after the other. Bodies are made
+        # beforehand, so that encoding a long prompt is no part of its TTFT.
         self._count = len(requests)
-        self._to_send: Iterator[tuple[int, Request, bytes]] = iter(
-            [(index, request, _body(request, load)) for index, request in enumerate(requests)]
-        )
+        self._conversations = _conversations(requests, load)
+        self._to_send: Iterator[_Conversation] = iter(self._conversations)
         self._samples: dict[int, RequestSample] = {}
         self._failures_in_a_row = 0
         self._stop: str | None = None
@@ -72,8 +85,11 @@ class _Window:
             aiohttp.ClientSession(connector=connector, timeout=timeout) as session,
             asyncio.TaskGroup() as workers,
         ):
-            for _ in range(min(self._load.concurrency, self._count)):
-                workers.create_task(self._worker(session))
+            if self._load.request_rate is not None:
+                await self._arrive(session, workers, self._load.request_rate)
+            else:
+                for _ in range(min(self._load.concurrency, len(self._conversations))):
+                    workers.create_task(self._worker(session))
         samples = tuple(self._samples[index] for index in sorted(self._samples))
         return Window(
             concurrency=self._load.concurrency,
@@ -84,12 +100,40 @@ class _Window:
         )
 
     async def _worker(self, session: aiohttp.ClientSession) -> None:
-        for index, request, body in self._to_send:
-            sample = await self._send(session, request, body)
+        for conversation in self._to_send:
+            if self._stop is None:
+                await self._talk(session, conversation)
+
+    async def _talk(
+        self, session: aiohttp.ClientSession, conversation: _Conversation, due: float | None = None
+    ) -> None:
+        """A conversation, turn by turn; what is left of it is not sent once the window stops."""
+        for index, request, body in conversation:
+            sample = await self._send(session, request, body, due)
             self._samples[index] = sample
             self._judge(sample)
             if self._stop is not None:
                 return
+            due = None  # a later turn comes when the one before it has been answered
+
+    async def _arrive(
+        self, session: aiohttp.ClientSession, workers: asyncio.TaskGroup, rate: float
+    ) -> None:
+        """Begin conversations when they are due, whether or not earlier ones have ended."""
+        open_ones = asyncio.Semaphore(self._load.concurrency)
+
+        async def one(conversation: _Conversation, due: float) -> None:
+            async with open_ones:
+                if self._stop is None:
+                    await self._talk(session, conversation, due)
+
+        began = self._began = time.perf_counter()
+        times = arrivals(len(self._conversations), rate, self._load.seed)
+        for conversation, due in zip(self._conversations, times, strict=True):
+            await asyncio.sleep(max(0.0, began + due - time.perf_counter()))
+            if self._stop is not None:
+                return
+            workers.create_task(one(conversation, due))
 
     def _judge(self, sample: RequestSample) -> None:
         """Decide whether it is any use to go on."""
@@ -105,7 +149,11 @@ class _Window:
             self._stop = f"{self._failures_in_a_row} requests in a row failed: {sample.error}"
 
     async def _send(
-        self, session: aiohttp.ClientSession, request: Request, body: bytes
+        self,
+        session: aiohttp.ClientSession,
+        request: Request,
+        body: bytes,
+        due: float | None,
     ) -> RequestSample:
         stream, error, timed_out = TokenStream(), None, False
         sent = time.perf_counter()
@@ -125,6 +173,7 @@ class _Window:
             prompt_id=request.prompt_id,
             kind=request.kind,
             sent=round(sent - began, 6),
+            due=None if due is None else round(due, 6),
             chunk_times=tuple(round(at - began, 6) for at in stream.chunk_times),
             chunk_tokens=tuple(stream.chunk_tokens),
             ended=round(time.perf_counter() - began, 6),
@@ -132,6 +181,7 @@ class _Window:
             error=None if error is None else hidden(error),
             timed_out=timed_out,
             prompt_tokens=stream.prompt_tokens,
+            cached_tokens=stream.cached_tokens,
             engine_tokens=stream.engine_tokens,
             requested_tokens=self._load.output_tokens,
             spec=stream.spec,
@@ -156,6 +206,15 @@ class _Window:
                 if stream.feed(data, time.perf_counter()):
                     limit.reschedule(clock() + patience)
             stream.finish(time.perf_counter())
+
+
+def _conversations(requests: Sequence[Request], load: Load) -> list[_Conversation]:
+    found: list[_Conversation] = []
+    for index, request in enumerate(requests):
+        if not (request.follows and found):
+            found.append([])
+        found[-1].append((index, request, _body(request, load)))
+    return found
 
 
 def _body(request: Request, load: Load) -> bytes:

@@ -5,7 +5,10 @@ None. Latencies, decode speed and cycle time are those of complete requests; tok
 count whatever arrived.
 """
 
-from collections.abc import Iterable, Sequence
+import math
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -15,16 +18,22 @@ from tuner.measure.samples import RequestSample, Window
 from tuner.measure.statistics import complete, decode_time, decode_tok_s, throughput_interval
 
 PERCENTILES = (50, 90, 99)
+LENGTHS = (0, 512, 2048, 8192, 32768)
+"""Prompt tokens at which the parts of `by_length` begin."""
 
 
 def summarise(
-    windows: Sequence[Window], num_steps: int | None, eagle_topk: int | None
+    windows: Sequence[Window],
+    num_steps: int | None,
+    eagle_topk: int | None,
+    limits: Mapping[str, float] = MappingProxyType({}),
 ) -> dict[str, Any]:
     """The metrics of a ledger line for one concurrency level.
 
     `num_steps` and `eagle_topk` are the point's, None without speculation. Times are in ms, rates
     in tokens per second; `decode_tok_s` leaves out all tokens of a request's first chunk, which
-    is one token where the engine sends the prefill's token by itself.
+    is one token where the engine sends the prefill's token by itself. `limits` are those of
+    `search.limits`; `goodput_request_s` is None without any.
     """
     samples = [sample for window in windows for sample in window.samples]
     whole = complete(windows)
@@ -40,31 +49,66 @@ def summarise(
         **_latencies(whole),
         "prompt_tokens": _sum_known(sample.prompt_tokens for sample in samples),
         "completion_tokens": sum(sample.tokens for sample in samples),
+        "windows": len(windows),
+        "cached_share": _cached_share(samples),
         "requests": len(samples),
         "failed_requests": len(samples) - len(whole),
         "wall_s": wall,
+        "request_s": len(whole) / wall if whole and wall > 0 else None,
+        "goodput_request_s": _goodput(whole, wall, limits),
         "client_cpu_share": sum(w.client_cpu_s for w in windows) / wall if wall > 0 else None,
         "engine_accept_length": _engine_figure(samples, "spec_accept_length"),
         "engine_accept_rate": _engine_figure(samples, "spec_accept_rate"),
         **gpu_figures(windows),
-        "by_kind": by_kind(windows),
+        "by_kind": by_kind(windows, num_steps, eagle_topk),
+        "by_length": by_length(windows, num_steps, eagle_topk),
     }
 
 
-def by_kind(windows: Sequence[Window]) -> dict[str, dict[str, Any]]:
-    """For each kind of prompt: its requests, decode speed and how well it is drafted for."""
+def by_kind(
+    windows: Sequence[Window], num_steps: int | None = None, eagle_topk: int | None = None
+) -> dict[str, dict[str, Any]]:
+    """For each kind of prompt: its requests, decode speed of a stream and how well it is drafted
+    for. Without the point's `num_steps` and `eagle_topk` there is no `accept_rate`."""
     kinds: dict[str, list[RequestSample]] = {}
     for window in windows:
         for sample in window.samples:
             kinds.setdefault(sample.kind, []).append(sample)
+    return {kind: _of_some(kinds[kind], num_steps, eagle_topk) for kind in sorted(kinds)}
+
+
+def by_length(
+    windows: Sequence[Window], num_steps: int | None = None, eagle_topk: int | None = None
+) -> dict[str, dict[str, Any]]:
+    """The same by prompt tokens as the engine counts them, with `ttft_ms_p50`, the shorter first:
+    `0-511`, `512-2047`, ..., `32768-`. Requests whose count is not known are left out."""
+    parts: list[list[RequestSample]] = [[] for _ in LENGTHS]
+    for window in windows:
+        for sample in window.samples:
+            if sample.prompt_tokens is not None:
+                parts[bisect_right(LENGTHS, sample.prompt_tokens) - 1].append(sample)
+    ends = [*(str(length - 1) for length in LENGTHS[1:]), ""]
+    names = [f"{begin}-{end}" for begin, end in zip(LENGTHS, ends, strict=True)]
     return {
-        kind: {
-            "requests": len(samples),
-            "decode_tok_s": decode_tok_s([s for s in samples if s.error is None]),
-            "accept_length": accept_length(samples),
-            "accept_rate_first": _first(_rates_by_position(samples, None)),
+        name: {
+            **_of_some(samples, num_steps, eagle_topk),
+            "ttft_ms_p50": _latencies([s for s in samples if s.error is None])["ttft_ms_p50"],
         }
-        for kind, samples in sorted(kinds.items())
+        for name, samples in zip(names, parts, strict=True)
+        if samples
+    }
+
+
+def _of_some(
+    samples: Sequence[RequestSample], num_steps: int | None, eagle_topk: int | None
+) -> dict[str, Any]:
+    """What a part of the requests can tell by itself."""
+    return {
+        "requests": len(samples),
+        "decode_tok_s": decode_tok_s([s for s in samples if s.error is None]),
+        "accept_length": accept_length(samples),
+        "accept_rate": _accept_rate(samples, num_steps, eagle_topk),
+        "accept_rate_first": _first(_rates_by_position(samples, None)),
     }
 
 
@@ -77,14 +121,23 @@ def accept_length(samples: Sequence[RequestSample]) -> float | None:
 def _acceptance(
     samples: Sequence[RequestSample], num_steps: int | None, eagle_topk: int | None
 ) -> dict[str, Any]:
-    verifies, rates = _verifies(samples), _rates_by_position(samples, num_steps)
-    chain = bool(verifies) and bool(num_steps) and eagle_topk == 1
+    rates = _rates_by_position(samples, num_steps)
     return {
         "accept_length": accept_length(samples),
-        "accept_rate": _correct(samples) / (verifies * (num_steps or 0)) if chain else None,
+        "accept_rate": _accept_rate(samples, num_steps, eagle_topk),
         "accept_rate_first": _first(rates),
         "accept_rate_by_position": rates,
     }
+
+
+def _accept_rate(
+    samples: Sequence[RequestSample], num_steps: int | None, eagle_topk: int | None
+) -> float | None:
+    """Accepted of all drafted tokens; None but for chains."""
+    verifies = _verifies(samples)
+    if not verifies or not num_steps or eagle_topk != 1:
+        return None
+    return _correct(samples) / (verifies * num_steps)
 
 
 def _verifies(samples: Iterable[RequestSample]) -> int:
@@ -169,16 +222,18 @@ def _cycle_ms(whole: Sequence[RequestSample], num_steps: int | None) -> float | 
 
 
 def _latencies(whole: Sequence[RequestSample]) -> dict[str, float | None]:
-    """TTFT, TPOT, ITL and end to end. ITL: a chunk's gap, shared evenly by its tokens."""
+    """TTFT, TPOT, ITL, end to end and the wait to be sent. ITL: a chunk's gap, shared evenly by its
+    tokens. Of requests that come at a rate, TTFT and end to end begin when they came."""
     decodes = [decode_time(sample) for sample in whole]
     gaps = [np.diff(np.array(sample.chunk_times)) for sample in whole]
     tokens = [np.array(sample.chunk_tokens[1:], dtype=int) for sample in whole]
     per_token = [np.repeat(gap / count, count) for gap, count in zip(gaps, tokens, strict=True)]
     figures: dict[str, list[float] | np.ndarray[Any, np.dtype[np.float64]]] = {
-        "ttft": [s.chunk_times[0] - s.sent for s in whole if s.chunk_times],
+        "ttft": [s.chunk_times[0] - s.began for s in whole if s.chunk_times],
         "tpot": [time / count for count, time in decodes if count],
         "itl": np.concatenate([np.zeros(0), *per_token]),
-        "e2e": [sample.ended - sample.sent for sample in whole],
+        "e2e": [sample.ended - sample.began for sample in whole],
+        "queue": [sample.sent - sample.due for sample in whole if sample.due is not None],
     }
     metrics: dict[str, float | None] = {}
     for name, values in figures.items():
@@ -198,6 +253,41 @@ def _engine_figure(samples: Sequence[RequestSample], name: str) -> float | None:
     ]
     verifies = sum(weight for weight, _ in pairs)
     return sum(weight * value for weight, value in pairs) / verifies if verifies else None
+
+
+def _goodput(
+    whole: Sequence[RequestSample], wall: float, limits: Mapping[str, float]
+) -> float | None:
+    """Requests a second that each kept every limit by itself, whatever its percentile.
+
+    ITL's limits are no request's own and are left out; None without others.
+    """
+    asked = {name: limit for name, limit in limits.items() if not name.startswith("itl")}
+    if not asked or wall <= 0:
+        return None
+
+    def keeps(sample: RequestSample, name: str, limit: float) -> bool:
+        count, time = decode_time(sample)
+        seconds = {
+            "ttft": sample.chunk_times[0] - sample.began if sample.chunk_times else math.inf,
+            "tpot": time / count if count else 0.0,
+            "e2e": sample.ended - sample.began,
+        }
+        return seconds[name.partition("_")[0]] * 1000 <= limit
+
+    good = sum(all(keeps(each, *pair) for pair in asked.items()) for each in whole)
+    return good / wall
+
+
+def _cached_share(samples: Sequence[RequestSample]) -> float | None:
+    """Prompt tokens that the prefix cache had; None where the engine does not say."""
+    told = [
+        (each.cached_tokens, each.prompt_tokens)
+        for each in samples
+        if each.cached_tokens is not None and each.prompt_tokens
+    ]
+    prompts = sum(whole for _, whole in told)
+    return sum(cached for cached, _ in told) / prompts if prompts else None
 
 
 def _sum_known(counts: Iterable[int | None]) -> int | None:

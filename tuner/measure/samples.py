@@ -18,6 +18,8 @@ class Request:
     """chat, code, math, summarise, or what the user's own file says."""
     text: str | None = None
     input_ids: tuple[int, ...] | None = None
+    follows: bool = False
+    """A later turn of the conversation that the request before it is of."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +63,19 @@ class RequestSample:
     engine_figures: Mapping[str, Any] = field(default_factory=dict)
     """The engine's own speculative figures (`spec_accept_length`, ...), as it spelled them."""
 
+    due: float | None = None
+    """When it came, where requests come at a rate; None in a closed loop, and of later turns."""
+    cached_tokens: int | None = None
+    """Prompt tokens that the engine's prefix cache had; None where it does not say."""
     output_ids: "array[int] | None" = None
     """The answer's token ids; None where they were not kept, or the server sends none."""
     text: str | None = None
     """The answer itself; None where it was not kept."""
+
+    @property
+    def began(self) -> float:
+        """When its user began to wait: when it came, or else when it was sent."""
+        return self.sent if self.due is None else self.due
 
     @property
     def tokens(self) -> int:

@@ -4,7 +4,8 @@
     {"window": {"concurrency", "wall_s", "client_cpu_s", "stopped", "gpus", "engine"}}
     {"request": {every field of RequestSample}}       the requests of the window line above them
 
-`output_ids` and `text` are there only where an answer was kept.
+`due` is there only where requests came at a rate, `output_ids` and `text` where an answer was kept,
+`cached_tokens` where it is known.
 
 Times are seconds since the window began, to the microsecond. `gpus` (NVML's readings, a GpuTrace
 for each GPU) and `engine` (an EngineCounters) are there only where they were read.
@@ -132,7 +133,9 @@ def _window_json(window: Window) -> dict[str, Any]:
 def _request_json(sample: RequestSample) -> dict[str, Any]:
     facts = asdict(replace(sample, output_ids=None))
     facts["output_ids"] = None if sample.output_ids is None else sample.output_ids.tolist()
-    absent = [name for name in ("output_ids", "text") if facts[name] is None]
+    absent = [
+        name for name in ("due", "cached_tokens", "output_ids", "text") if facts[name] is None
+    ]
     return {name: value for name, value in facts.items() if name not in absent}
 
 
@@ -163,7 +166,14 @@ def _sample(facts: Mapping[str, Any]) -> RequestSample:
         raise TypeError("engine_figures is no object")
     _require_numbers(sample.sent, sample.ended, sample.requested_tokens)
     _require_numbers(*sample.chunk_times, *sample.chunk_tokens)
-    _require_numbers(*(n for n in (sample.prompt_tokens, sample.engine_tokens) if n is not None))
+    _require_numbers(
+        *(
+            n
+            for n in (sample.prompt_tokens, sample.engine_tokens, sample.cached_tokens)
+            if n is not None
+        )
+    )
+    _require_numbers(*(() if sample.due is None else (sample.due,)))
     if len(sample.chunk_times) != len(sample.chunk_tokens):
         raise ValueError("chunk_times and chunk_tokens differ in length")
     if not all(type(tokens) is int and 0 < tokens < 2**31 for tokens in sample.chunk_tokens):

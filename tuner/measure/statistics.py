@@ -220,7 +220,7 @@ def _tables(sides: Sequence[Sequence[Window]], metric: Metric) -> list[_Table]:
 def cost(sample: RequestSample, metric: Metric) -> tuple[float, float]:
     """Tokens of a request and the seconds that the metric counts for them."""
     if metric == "output_tok_s":
-        return sample.tokens, sample.ended - sample.sent
+        return sample.tokens, sample.ended - sample.began
     return decode_time(sample)
 
 

@@ -146,6 +146,11 @@ class TokenStream:
         return _count_of(self.meta, ("prompt_tokens",))
 
     @property
+    def cached_tokens(self) -> int | None:
+        """How much of the prompt the engine's prefix cache had."""
+        return _count_of(self.meta, ("cached_tokens",))
+
+    @property
     def engine_tokens(self) -> int | None:
         """The engine's last count of completion tokens."""
         return _count_of(self.meta, ("completion_tokens",))

@@ -1,14 +1,15 @@
 """The first lines of a report: what to run, how much faster it is, and how sure that is."""
 
-from tuner.choice import far_outputs, is_refuted
+from tuner.choice import broken_by, far_outputs, is_refuted
+from tuner.fastest import RIVALS
 from tuner.measure.statistics import Interval
 from tuner.report.confirmed import chosen_words, confirmed_words, refuted_words
 from tuner.report.cycle_words import why_it_loses
 from tuner.report.findings import Findings, Measured
+from tuner.report.limits import limits_line
 from tuner.report.outputs import same_output
 from tuner.report.repeated import drift_words
 from tuner.report.text import change, code, count, escaped, interval, markdown_table, number, ratio
-from tuner.result import RIVALS
 
 NOT_SHOWN = "the interval includes 1, so no difference has been shown"
 MANY = 5
@@ -31,6 +32,11 @@ def answer(findings: Findings) -> list[str]:
         lines = [
             "**No candidate stands.** Launch the server without speculation. No candidate that "
             "answers as the baseline does beats it."
+        ]
+    elif findings.winner is findings.baseline and broken_by(findings.ledger, best.record):
+        lines = [
+            "**No candidate stands.** Launch the server without speculation. No candidate that "
+            "keeps the limits beats it."
         ]
     elif findings.winner is findings.baseline and refuted:
         shared = " on a server that switches chain lengths" if best.record.warm_steps else ""
@@ -62,6 +68,7 @@ def answer(findings: Findings) -> list[str]:
         drift_words(findings),
         confirmed_words(findings, best),
         chosen_words(findings, best),
+        limits_line(findings, best),
         same_output(findings),
         refuted_words(findings, best),
         _rivals(findings, best if plain is None else plain),

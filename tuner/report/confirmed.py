@@ -2,7 +2,14 @@
 
 from collections.abc import Iterator
 
-from tuner.choice import complexity, far_outputs, held_out_objective, is_refuted, objective_of
+from tuner.choice import (
+    broken_by,
+    complexity,
+    far_outputs,
+    held_out_objective,
+    is_refuted,
+    objective_of,
+)
 from tuner.report.findings import Findings, Measured
 from tuner.report.outputs import far_candidates, far_example
 from tuner.report.text import code, count, escaped, number, ratio
@@ -114,6 +121,8 @@ def refuted_words(findings: Findings, best: Measured) -> str | None:
             continue
         if far_outputs(findings.ledger, each.record) is not None:
             continue
+        if broken_by(findings.ledger, each.record):
+            continue  # the line of the limits has it
         again = findings.ledger.confirmation(each.record)
         assert again is not None
         why = "was not faster than no speculation"

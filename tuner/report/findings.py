@@ -1,6 +1,6 @@
 """What a run has found, in the order in which a report tells it: baseline, best, the rest."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -9,6 +9,8 @@ from tuner.choice import objective_of
 from tuner.engine.base import Checked
 from tuner.engine.make import make_engine
 from tuner.errors import UserError
+from tuner.fastest import speedups_of
+from tuner.kinds import KindFound, kinds_found
 from tuner.ledger.lines import is_simulated
 from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.record import TrialRecord
@@ -16,7 +18,7 @@ from tuner.ledger.run import Run
 from tuner.measure.samples import Window
 from tuner.measure.statistics import Interval, Metric
 from tuner.memory.fits import machine_of, narrowed
-from tuner.result import speedups_of, summarise_run
+from tuner.result import summarise_run
 from tuner.sweep.artificial import artificial
 from tuner.sweep.document import read_document
 from tuner.sweep.door import LoadedSweep
@@ -94,12 +96,12 @@ class Findings:
     @cached_property
     def ranked(self) -> tuple[Measured, ...]:
         """Every candidate that gave numbers, the best first; those that say something else than
-        the baseline, then those without an objective, last."""
+        the baseline or break a limit, then those without an objective, last."""
         spec = self.sweep.search.objective
         found = [Measured(r, objective_of(r, spec)) for r in self.ledger.candidates if r.metrics]
         fastest = self.result.fastest  # goes before a higher figure that was refuted
         first = fastest.trial if fastest else None
-        far = {record.trial for record in self.result.far}
+        far = {record.trial for record in self.result.far} | self.result.limits.trials
 
         def order(each: Measured) -> tuple[bool, bool, bool, float]:
             trial, value = each.record.trial, each.value
@@ -178,6 +180,14 @@ class Findings:
     def versions(self) -> list[str]:
         """Engine versions that the trials name; more than one is a doubt."""
         return sorted({r.engine_version for r in self.records if r.engine_version})
+
+    @cached_property
+    def kinds(self) -> Mapping[int, Sequence[KindFound]]:
+        """Kinds of prompts at each concurrency, of the best candidate; an endpoint's too."""
+        if self.result.by_kind or self.best is None:
+            return self.result.by_kind
+        spec = self.sweep.search.objective
+        return kinds_found(self.ledger, self.best.record, self._samples, spec)
 
     def windows(self, measured: Measured, level: int) -> list[Window]:
         """Raw samples of a trial at one concurrency; [] where none are on disk."""

@@ -29,8 +29,8 @@ _NUMBERS = (
 """Columns of numbers of which all may be missing."""
 _FACTS = ("outcome", "failure", "message", "engine", "engine_version", "launch_id")
 _TIMES = ("launch_s", "measured_s", "started")
-_PARTS = ("accept_rate_by_position", "by_kind")
-"""Metrics that are no single number; each has a frame of its own."""
+_PARTS = ("accept_rate_by_position", "by_kind", "by_length")
+"""Metrics that are no single number; the first two have frames of their own."""
 Row = dict[str, Any]
 
 
@@ -61,14 +61,20 @@ def metrics_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
 
 def kinds_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
     """One row per trial, concurrency and kind of prompt."""
-    rows = [
-        {**_name(record), "concurrency": level, "kind": kind, **figures}
-        for record in records
-        for level, metrics in levels_of(record)
-        for kind, figures in (metrics.get("by_kind") or {}).items()
-    ]
-    figures = ("requests", "decode_tok_s", "accept_length", "accept_rate_first")
-    return framed(rows, ["trial", "role", "label", "concurrency", "kind", *figures])
+    base = next((each for each in records if each.role == "baseline" and each.metrics), None)
+    below = {} if base is None else dict(levels_of(base))
+    rows: list[Row] = []
+    for record in records:
+        for level, metrics in levels_of(record):
+            plain = below.get(level, {}).get("by_kind") or {}
+            for kind, figures in (metrics.get("by_kind") or {}).items():
+                speed, its = figures.get("decode_tok_s"), plain.get(kind, {}).get("decode_tok_s")
+                row = {**_name(record), **_steps(record.at), "concurrency": level, "kind": kind}
+                ratio = speed / its if speed and its else None
+                rows.append({**row, **figures, "decode_speedup": ratio})
+    told = ("requests", "decode_tok_s", "decode_speedup", "accept_length", "accept_rate")
+    columns = ["trial", "role", "label", *_STEPS, "concurrency", "kind", *told, "accept_rate_first"]
+    return framed(rows, columns)
 
 
 def acceptance_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:

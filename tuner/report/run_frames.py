@@ -90,7 +90,9 @@ class RunFrames:
     def kinds(self) -> pd.DataFrame:
         """One row per trial, concurrency and kind of prompt (chat, code, ...).
 
-        requests, decode_tok_s, accept_length, accept_rate_first: as in `metrics`, of that kind
+        requests, decode_tok_s, accept_length,     as in `metrics`, of that kind; accept_rate is
+        accept_rate, accept_rate_first             missing in runs of older versions
+        decode_speedup                             over the first baseline's, of that kind
         """
         return frames.kinds_frame(self._records)
 

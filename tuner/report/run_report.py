@@ -17,6 +17,7 @@ from tuner.report.drawing import Drawn
 from tuner.report.figures import draw_figures
 from tuner.report.findings import Findings
 from tuner.report.inline_svg import inline_svg
+from tuner.report.kinds import kind_tables, length_tables
 from tuner.report.levels import levels_table, write_adaptive
 from tuner.report.memory import memory_table
 from tuner.report.outliers import outliers
@@ -68,8 +69,7 @@ def _written(findings: Findings) -> Path:
         interval_words=interval_words(findings),
         tables=top_tables(findings),
         figures=drawn,
-        by_kind_words=sections.by_kind_words(findings),
-        by_kind=sections.by_kind(findings),
+        kinds=[*kind_tables(findings), *length_tables(findings)],
         cycles=cycle_section(findings),
         searched=search_table(findings),
         doubts=sections.doubts(findings),

@@ -12,9 +12,8 @@ from tuner.report.text import (
     duration,
     escaped,
     markdown_table,
-    number,
 )
-from tuner.report.top_table import has_energy, is_cut, percent
+from tuner.report.top_table import has_energy, is_cut
 from tuner.sweep.trusted import trusted_code
 
 MAX_FAILURES = 30
@@ -58,13 +57,21 @@ def launch_words(findings: Findings) -> str:
 def workload(findings: Findings) -> str:
     """What was sent; no speed-up means anything without it."""
     load, measure = findings.sweep.workload, findings.sweep.measure
+    settings = findings.run.settings
+    read = f"; read as {settings.prompts_read}" if settings.prompts_read else ""
     cut = any(is_cut(findings, level) for level in findings.levels)
     fewer = " (fewer where a column has them)" if cut else ""
     return (
-        f"Prompts {code(load.prompts)} (content {code(findings.run.settings.prompts)}), "
+        f"Prompts {code(load.prompts)} (content {code(settings.prompts)}{escaped(read)}), "
         f"{count(load.requests, 'request')} of {load.output_tokens} tokens at temperature "
         f"{load.temperature:g}, {count(measure.windows, 'window')} per concurrency{fewer} after "
         f"{count(measure.warmup_requests, 'warm-up request')}"
+        + (
+            f"; they come at {load.request_rate:g} a second (Poisson, the same times for every "
+            "configuration), and wait where as many as the concurrency are open"
+            if load.request_rate is not None
+            else ""
+        )
         + (
             "; every request runs to its full length."
             if load.ignore_eos
@@ -76,36 +83,6 @@ def workload(findings: Findings) -> str:
             else ""
         )
     )
-
-
-def by_kind_words(findings: Findings) -> str:
-    """What the table of kinds shows."""
-    best = code(findings.best.label) if findings.best else ""
-    where = f", at concurrency {findings.levels[0]}" if len(findings.levels) > 1 else ""
-    return f"Of the best candidate, {best}{where}:"
-
-
-def by_kind(findings: Findings) -> str | None:
-    """How well each kind of prompt is drafted for, and how fast it decodes beside the baseline."""
-    if findings.best is None or not findings.levels:
-        return None
-    level = findings.levels[0]
-    kinds = findings.best.metrics(level).get("by_kind") or {}
-    below = (findings.baseline.metrics(level).get("by_kind") or {}) if findings.baseline else {}
-    rows = [
-        [
-            escaped(kind),
-            str(told.get("requests", MISSING)),
-            number(told.get("accept_length"), 2),
-            percent(told.get("accept_rate_first")),
-            number(told.get("decode_tok_s")),
-            number(below.get(kind, {}).get("decode_tok_s")),
-        ]
-        for kind, told in sorted(kinds.items())
-    ]
-    header = ["kind", "requests", "accept length", "first accepted"]
-    header += ["decode tok/s", "decode tok/s without speculation"]
-    return markdown_table(header, rows) if rows else None
 
 
 def doubts(findings: Findings) -> str:

@@ -60,6 +60,12 @@ def _further_columns(findings: Findings, level: int) -> Iterator[tuple[str, dict
     if has_energy(findings, level):
         spent = {trial: number(each.metric(level, ENERGY), 3) for trial, each in shown.items()}
         yield "energy, J/token", spent
+    if findings.sweep.workload.request_rate is not None:
+        for heading, name in (("TTFT p99, ms", "ttft_ms_p99"), ("queue p99, ms", "queue_ms_p99")):
+            yield (
+                heading,
+                {trial: number(each.metric(level, name)) for trial, each in shown.items()},
+            )
     if is_cut(findings, level):
         counts = {trial: _windows(findings, each, level) for trial, each in shown.items()}
         yield "windows", {trial: str(n or MISSING) for trial, n in counts.items()}
@@ -82,7 +88,9 @@ def is_cut(findings: Findings, level: int) -> bool:
 
 def _windows(findings: Findings, each: Measured, level: int) -> int | None:
     """How many the figures of a configuration come from."""
-    requests = each.metric(level, "requests")
+    if (windows := each.metric(level, "windows")) is not None:
+        return round(windows)
+    requests = each.metric(level, "requests")  # a ledger of an older specbench
     per_window = max(findings.sweep.workload.requests, level)
     return None if requests is None else round(requests / per_window)
 

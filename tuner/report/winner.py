@@ -92,7 +92,9 @@ def one_point_sweep(sweep: Sweep, point: Point) -> Sweep:
         env={name: [value] for name, value in names.items()},
         flags={name: [value] for name, value in point.flags},
     )
-    search = SearchSpec(sampler="grid", objective=sweep.search.objective)
+    search = SearchSpec(
+        sampler="grid", objective=sweep.search.objective, limits=sweep.search.limits
+    )
     server = sweep.server.model_copy(update={"step_switch": False})  # one point has one length
     return sweep.model_copy(update={"space": space, "search": search, "server": server})
 

@@ -39,6 +39,11 @@ class Known:
         return {point: v for point, v in self.told.items() if _is_usable(v, self.plain)}
 
     @cached_property
+    def answers(self) -> list[Point]:
+        """Usable points that keep the limits."""
+        return [point for point, verdict in self.usable.items() if not verdict.excess]
+
+    @cached_property
     def noise(self) -> float:
         """Relative standard deviation of one launch's figures."""
         spreads = [v.spread / math.sqrt(2) for v in self.usable.values() if v.spread is not None]

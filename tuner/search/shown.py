@@ -49,6 +49,8 @@ class Shown:
     """One for each objective where the state is ok, else ()."""
     attributes: Mapping[str, Any] = field(default_factory=dict)
     """By name; numbers can be sorted and plotted."""
+    excess: float = 0.0
+    """How far it is over a limit, as a share of it."""
     note: str = ""
     """Markdown."""
     files: tuple[str, ...] = ()
@@ -64,7 +66,7 @@ class Shown:
     @property
     def constraints(self) -> dict[str, list[float]]:
         """As a trial's system attribute: above 0 for what cannot be served; {} while unknown."""
-        known = {"ok": 0.0, "infeasible": 1.0}
+        known = {"ok": self.excess, "infeasible": 1.0}
         return {CONSTRAINTS: [known[self.state]]} if self.state in known else {}
 
     def frozen(

@@ -91,9 +91,9 @@ class StagedSearch:
         if self._coded is None or not _has_chain(known):
             return None
         told = forecast(self._coded, known, self._spec)
-        rows = [self._coded.index[point] for point in known.usable]
-        row = max(rows, key=lambda each: float(told.mean[each]))
-        if told.mean[row] <= 0:
+        rows = [self._coded.index[point] for point in known.answers]
+        row = max(rows, key=lambda each: float(told.mean[each]), default=None)
+        if row is None or told.mean[row] <= 0:
             return None
         return self._coded.points[row], told.interval(row)
 
@@ -230,7 +230,8 @@ class _View:
     def of(cls, coded: Coded, known: Known, spec: ObjectiveSpec) -> "_View":
         told = forecast(coded, known, spec)
         rows = [coded.index[point] for point in known.usable]
-        goal = max(0.0, max(float(told.mean[row]) for row in rows))
+        kept = [float(told.mean[coded.index[point]]) for point in known.answers]
+        goal = max([0.0, *kept])
         margin = max(MARGIN, SEEN * known.noise)
         done = np.array([point in known.told for point in coded.points])
         left: Indices = np.flatnonzero(~done)

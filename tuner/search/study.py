@@ -27,7 +27,8 @@ learn nothing more from a longer try, which costs a model fit each time."""
 _BEFORE_MODEL = ("anchors", "sampler")
 
 FEASIBLE = "feasible"
-"""Name of the constraint: 0 for a point that can be served, 1 for one that cannot."""
+"""Name of the constraint: 0 for a point that can be served, 1 for one that cannot, how far it is
+over a limit (a share of that) for one that can and breaks it."""
 
 _STATES: Mapping[Outcome, TrialState] = {
     "ok": TrialState.COMPLETE,
@@ -150,7 +151,7 @@ class Study:
             found = self._space.at(values)
             if isinstance(found, str):
                 trial.set_user_attr("reason", found)
-                self._finish(trial, values, TrialState.PRUNED, feasible=False)
+                self._finish(trial, values, TrialState.PRUNED, excess=1.0)
             elif found in self._told:
                 self._tell_known(trial, values, found)
             else:
@@ -164,11 +165,11 @@ class Study:
         trial.set_user_attr("point", proposal.point.label())
         if verdict.reason is not None:
             trial.set_user_attr("reason", verdict.reason)
-        state, feasible = _STATES[verdict.outcome], verdict.outcome != "infeasible"
+        state, excess = _STATES[verdict.outcome], _excess(verdict)
         values = self._values(verdict)
-        if self._spec.sampler == "gp" and not feasible:  # it looks at complete trials only
+        if self._spec.sampler == "gp" and excess:  # it looks at complete trials only
             state, values = TrialState.COMPLETE, [self._worst()]
-        self._finish(trial, trial.params, state, values, feasible=feasible)
+        self._finish(trial, trial.params, state, values, excess=excess)
 
     def tell_unasked(self, point: Point, verdict: Verdict) -> None:
         """Say what became of a point that was measured without being proposed."""
@@ -242,10 +243,10 @@ class Study:
         trial.set_user_attr("point", point.label())
         trial.set_user_attr("reason", known.reason or "measured already")
         if known.outcome == "ok" and spelling(values) not in self._spellings:
-            self._finish(trial, values, TrialState.COMPLETE, self._values(known))
+            known_values, excess = self._values(known), _excess(known)
+            self._finish(trial, values, TrialState.COMPLETE, known_values, excess=excess)
         else:
-            feasible = known.outcome != "infeasible"
-            self._finish(trial, values, TrialState.PRUNED, feasible=feasible)
+            self._finish(trial, values, TrialState.PRUNED, excess=_excess(known))
 
     def _finish(
         self,
@@ -254,10 +255,10 @@ class Study:
         state: TrialState,
         objectives: Sequence[float] | None = None,
         *,
-        feasible: bool = True,
+        excess: float = 0.0,
     ) -> None:
         if state != TrialState.FAIL:  # of these nothing is known
-            trial.set_constraint(FEASIBLE, 0.0 if feasible else 1.0)
+            trial.set_constraint(FEASIBLE, excess)
         self._spellings.add(spelling(values))
         self._study.tell(trial, objectives, state=state)
 
@@ -273,3 +274,8 @@ class Study:
     def _worst(self) -> float:
         """The lowest value so far, for what has none."""
         return min((v.value for v in self._told.values() if v.value is not None), default=0.0)
+
+
+def _excess(verdict: Verdict) -> float:
+    """The constraint of a point."""
+    return 1.0 if verdict.outcome == "infeasible" else verdict.excess

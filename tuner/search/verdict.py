@@ -30,5 +30,7 @@ class Verdict:
     reason: str | None = None
     levels: Mapping[int, Figures] = field(default_factory=dict)
     """By concurrency; {} where nothing was measured."""
+    excess: float = 0.0
+    """How far it is over a limit, as a share of it; above 0 it runs and is no answer."""
     spread: float | None = None
     """Relative standard deviation of `value` by its interval; None where nothing shows it."""

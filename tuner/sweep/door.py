@@ -16,7 +16,7 @@ from tuner.sweep.refusal import refusal
 from tuner.sweep.reserved import RESERVED, RESERVED_VARIABLES
 from tuner.sweep.space import Space
 from tuner.sweep.task import Question, load_task
-from tuner.sweep.workload import Prompt, load_prompts
+from tuner.sweep.workload import Prompt, Prompts, read_prompts
 
 MAX_BYTES = 1_000_000
 
@@ -33,6 +33,8 @@ class LoadedSweep:
     """The file as it was read, with its secrets."""
     task: tuple[Question, ...] = ()
     """The questions of `workload.task`."""
+    prompts_read: str | None = None
+    """How the file of prompts was read; None of the built-in ones."""
 
     def document(self) -> Document:
         """The file's values with their lines, for a mistake that is found later."""
@@ -64,13 +66,15 @@ def load_sweep(
     except ValidationError as error:
         raise refusal(document, error) from error
     _check_across(document, sweep)
+    found = _prompts(document, sweep, beside or path.parent)
     return LoadedSweep(
         sweep=sweep,
         space=Space.from_sweep(sweep, document),
-        prompts=_prompts(document, sweep, beside or path.parent),
+        prompts=found.prompts,
         path=path,
         text=text,
         task=_task(document, sweep, beside or path.parent),
+        prompts_read=found.read_as,
     )
 
 
@@ -91,9 +95,9 @@ def _read(path: Path) -> str:
         ) from error
 
 
-def _prompts(document: Document, sweep: Sweep, beside: Path) -> tuple[Prompt, ...]:
+def _prompts(document: Document, sweep: Sweep, beside: Path) -> Prompts:
     try:
-        return load_prompts(sweep.workload.prompts, beside)
+        return read_prompts(sweep.workload.prompts, beside, sweep.workload.turns)
     except UserError as error:
         if error.where is not None:
             raise  # the prompts' own file and line
@@ -119,6 +123,12 @@ def _check_across(document: Document, sweep: Sweep) -> None:
         raise document.error(
             ("search", "objective", "over"),
             f"concurrency {over} is not measured, write geomean, min or one of {levels}",
+        )
+    if sweep.workload.request_rate is not None and sweep.search.objective.metric == "output_tok_s":
+        raise document.error(
+            ("workload", "request_rate"),
+            "whatever keeps up with requests at a rate has the same output_tok_s, write "
+            "search.objective.metric: decode_tok_s",
         )
     if len(set(sweep.workload.concurrency)) < len(sweep.workload.concurrency):
         raise document.error(("workload", "concurrency"), "a level is there twice, keep one")

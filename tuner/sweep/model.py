@@ -3,13 +3,15 @@
 Field descriptions end up in the JSON Schema that `specbench schema` prints.
 """
 
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
-from pydantic import Field, model_validator
+from pydantic import BeforeValidator, Field, model_validator
 
+from tuner.sweep import words
 from tuner.sweep.durations import Seconds
+from tuner.sweep.engine_keys import EngineSpec
 from tuner.sweep.exclude import ExcludeSpec
-from tuner.sweep.fields import EnvValue, FlagChoice, FlagName, Name, Strict, Url, VariableName
+from tuner.sweep.fields import EnvValue, FlagChoice, FlagName, Name, Strict, VariableName
 
 ALGORITHMS = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM")
 STEP_SWITCHERS = ("EAGLE", "EAGLE3", "NEXTN")
@@ -17,48 +19,6 @@ STEP_SWITCHERS = ("EAGLE", "EAGLE3", "NEXTN")
 MAX_CONCURRENCY = 512
 USUAL_WINDOWS, MOST_WINDOWS = 3, 20
 """Without `measure.repeats`; the second with `measure.target_width`."""
-
-
-class FaultSpec(Strict):
-    """A fault that the simulated engine plays, for rehearsals and tests."""
-
-    kind: str
-    """One of the names that `specbench simulate --help` lists."""
-    launches: list[Annotated[int, Field(ge=0)]] | None = None
-    """Launch numbers that have the fault, the baseline's being 0; default: every launch."""
-    value: Annotated[float, Field(ge=0, le=1e9)] | None = None
-    """The fault's number where it has one (`hang-after`: tokens, `slow-start`: seconds)."""
-
-
-class EngineSpec(Strict):
-    """What serves the model."""
-
-    kind: Literal["sglang", "simulated", "endpoint"]
-    """`sglang` launches SGLang, `simulated` plays it, `endpoint` measures a running server."""
-    python: str | None = None
-    """The interpreter that has SGLang; default: the one that runs specbench."""
-    release: str | None = None
-    """SGLang's version, such as 0.5.17, where `command` hides the interpreter from specbench;
-    default: what `python` has. Simulated: the release that is played."""
-    command: list[str] = []
-    """Words put in front of the launch command: `[numactl, --cpunodebind=0]`, `[srun, -n1]`."""
-    preset: str | None = None
-    """Simulated: the machine and model played; also with `--engine simulated`. Default:
-    `quickstart`."""
-    startup_scale: Annotated[float, Field(ge=0, le=10)] = 0.001
-    """Simulated: real seconds slept for each second of modelled start-up."""
-    overrides: dict[str, Any] = {}
-    """Simulated: numbers of the preset to change, such as `{acceptance: 0.19}`."""
-    faults: list[FaultSpec] = []
-    """Simulated: what goes wrong on purpose: `{kind: hang-after, value: 20, launches: [2]}`."""
-    url: Url | None = None
-    """Endpoint: where the server answers, such as `http://127.0.0.1:30000`."""
-
-    @model_validator(mode="after")
-    def _has_what_it_needs(self) -> Self:
-        if self.kind == "endpoint" and self.url is None:
-            raise ValueError("kind endpoint needs a url, such as url: http://127.0.0.1:30000")
-        return self
 
 
 class ModelSpec(Strict):
@@ -161,8 +121,12 @@ class WorkloadSpec(Strict):
     """What is sent to each server."""
 
     prompts: Annotated[str, Field(min_length=1)] = "builtin:mixed"
-    """`builtin:` chat, code, math, summarise or mixed; or a JSONL file beside the sweep file, one
-    `{"prompt": ...}` or `{"messages": ...}` a line."""
+    """`builtin:` chat, code, math, summarise or mixed; or a file beside the sweep file, JSONL or a
+    JSON list, of specbench's own shape (`{"prompt": ...}` or `{"messages": ...}`), ShareGPT's,
+    MT-Bench's, SPEED-Bench's, GSM8K's or HumanEval's (docs/workload.md#prompt-files)."""
+    turns: Literal["first", "all"] = "first"
+    """Of conversations: the first turn of each, or every turn of the user, one after the other,
+    each after the file's own answers (docs/workload.md#conversations)."""
     requests: Annotated[int, Field(ge=1, le=1_000_000)] = 16
     """Requests of one measured window; a level above it sends one request per stream."""
     output_tokens: Annotated[int, Field(ge=2, le=1_000_000)] = 256
@@ -173,12 +137,16 @@ class WorkloadSpec(Strict):
         list[Annotated[int, Field(ge=1, le=MAX_CONCURRENCY)]], Field(min_length=1)
     ] = [1]
     """Numbers of streams held open at a time; each level is measured by itself."""
+    request_rate: Annotated[float, Field(ge=0.001, le=100_000)] | None = None
+    """Requests (of `turns: all`: conversations) that come in a second, by a Poisson process; each
+    concurrency is then how many are open at most (docs/workload.md#requests-at-a-rate). Default:
+    each stream sends its next request when its last has ended."""
     seed: Annotated[int, Field(ge=0)] = 0
-    """Order of the prompts."""
+    """Order of the prompts, and when they come."""
     ignore_eos: bool = True
     """Every request runs to its full length, so that all points do the same work."""
     task: Annotated[str, Field(min_length=1)] | None = None
-    """A JSONL file of questions by which the baseline and the winner are scored
+    """A file of questions in GSM8K's shape by which the baseline and the winner are scored
     (docs/outputs.md#a-task); default: none."""
     task_tokens: Annotated[int, Field(ge=2, le=1_000_000)] = 512
     """Tokens of an answer to one of these, at most."""
@@ -222,6 +190,10 @@ class ObjectiveSpec(Strict):
     """How the levels' ratios are combined: `geomean` or `min` over all, or one level."""
 
 
+LimitName = Annotated[str, BeforeValidator(words.latency_name)]
+"""A latency of a ledger line's metrics: `ttft_ms_p99`."""
+
+
 class SearchSpec(Strict):
     """How points are chosen."""
 
@@ -241,6 +213,10 @@ class SearchSpec(Strict):
     """No new candidate is begun after this, what is being measured is finished
     (docs/long_runs.md#when-it-ends); default: no end."""
     objective: ObjectiveSpec = ObjectiveSpec()
+    limits: dict[LimitName, Annotated[float, Field(gt=0, le=1e9)]] = {}
+    """Latencies in ms that what is recommended keeps, at every concurrency or at the one that
+    `objective.over` names: `{ttft_ms_p99: 500, tpot_ms_p90: 30}` (docs/search.md#latency-limits);
+    ttft, tpot, itl and e2e at p50, p90 and p99."""
     max_failures: Annotated[int, Field(ge=1)] = 3
     """Failed candidates in a row that stop the run; each may have had a second launch."""
     storage: str | None = None

@@ -2,12 +2,15 @@
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuner.errors import UserError
-from tuner.sweep.shown import no_text, one_line, shortened
-from tuner.sweep.workload import Prompt, content_hash, read_objects
+from tuner.sweep.json_items import read_items
+from tuner.sweep.prompt import Prompt, require_text
+from tuner.sweep.shapes import GSM8K
+from tuner.sweep.shown import one_line, shortened
+from tuner.sweep.workload import content_hash
 
 SHAPE = 'write {"question": "...", "answer": "... #### 42"}'
 MARK = "####"
@@ -30,19 +33,19 @@ def last_number(text: str) -> float | None:
 
 
 def load_task(name: str, beside: Path) -> tuple[Question, ...]:
-    """The questions of a JSONL file, relative to the folder `beside`.
+    """The questions of a JSONL file or a JSON list, relative to the folder `beside`.
 
     Raises UserError: with FILE:LINE for what is in the file, without a place where the name itself
     is wrong.
     """
     path, questions, seen = beside / name, list[Question](), set[str]()
-    for number, data in read_objects(path, "use a JSONL file of questions"):
+    for item in read_items(path, "use a JSONL file of questions"):
         try:
-            question = _question(data, number)
+            question = _question(item.value, item.name)
             if question.prompt.id in seen:
                 raise UserError(f"id '{shortened(question.prompt.id)}' is there twice")
         except UserError as error:
-            raise UserError(one_line(error.message), one_line(f"{path}:{number}")) from error
+            raise item.wrong(error.message) from error
         seen.add(question.prompt.id)
         questions.append(question)
     if not questions:
@@ -50,8 +53,8 @@ def load_task(name: str, beside: Path) -> tuple[Question, ...]:
     return tuple(questions)
 
 
-def _question(data: object, number: int) -> Question:
-    """A question of a line's object. Raises UserError without a place."""
+def _question(data: object, name: str) -> Question:
+    """A question of an item; `name` is its id without one. Raises UserError without a place."""
     if not isinstance(data, dict):
         raise UserError(f"this line is not an object, {SHAPE}")
     if {"prompt", "test"} <= set(data):
@@ -61,19 +64,15 @@ def _question(data: object, number: int) -> Question:
         )
     if unknown := sorted(set(data) - {"id", "question", "answer"}):
         raise UserError(f"unknown key '{shortened(unknown[0])}', {SHAPE}, with id if you like")
-    question, answer = data.get("question"), data.get("answer")
-    identity = data.get("id", f"line-{number}")
-    if not (isinstance(identity, str) and isinstance(question, str) and isinstance(answer, str)):
+    answer = data.get("answer")
+    if not (isinstance(data.get("question"), str) and isinstance(answer, str)):
         raise UserError(f"id, question and answer are texts, {SHAPE}")
-    for text in (identity, question, answer):
-        if (why := no_text(text)) is not None:
-            raise UserError(why)
-    if not question.strip():
-        raise UserError("this question is empty")
+    prompt = replace(GSM8K.read(data, name), kind="task")
+    require_text(answer)
     right = last_number(answer.rpartition(MARK)[2])
     if right is None:
         raise UserError(f"there is no number in this answer, {SHAPE}")
-    return Question(Prompt(identity, "task", (("user", question),)), right)
+    return Question(prompt, right)
 
 
 def task_hash(task: Sequence[Question]) -> str | None:

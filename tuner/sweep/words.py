@@ -62,3 +62,13 @@ def http_url(value: str) -> str:
     ):
         raise ValueError(f"'{shortened(value)}' names no host, {right}")
     return value
+
+
+def latency_name(value: Any) -> Any:
+    """A latency that can have a limit."""
+    if isinstance(value, str) and not re.fullmatch(r"(ttft|tpot|itl|e2e)_ms_p(50|90|99)", value):
+        raise ValueError(
+            f"'{shortened(value)}' is no latency that is measured, write ttft, tpot, itl or e2e "
+            "with _ms_p50, _ms_p90 or _ms_p99, such as ttft_ms_p99"
+        )
+    return value

@@ -1,79 +1,53 @@
-"""Prompts: the built-in ones and the user's own JSONL, and the order in which they are sent."""
+"""Prompts: the built-in ones and the user's own files, and the order in which they are sent."""
 
 import hashlib
 import json
 import random
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from importlib import resources
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
 
 from tuner.errors import UserError
-from tuner.sweep.shown import no_text, one_line, shortened
+from tuner.sweep.json_items import Item, read_items
+from tuner.sweep.prompt import Prompt as Prompt
+from tuner.sweep.shapes import SHAREGPT, LeftOutError, Shape, shape_of
+from tuner.sweep.shown import one_line, shortened
+from tuner.sweep.turns import Turns, first_turn, why_not_all
 
 BUILTIN_KINDS = ("chat", "code", "math", "summarise")
 BUILTIN = (*BUILTIN_KINDS, "mixed")
+MAX_KINDS_SHOWN = 12
 
 
 @dataclass(frozen=True)
-class Prompt:
-    """One prompt: a conversation of role and content pairs, the last one the user's."""
+class Prompts:
+    """What `workload.prompts` names."""
 
-    id: str
-    kind: str
-    messages: tuple[tuple[str, str], ...]
+    prompts: tuple[Prompt, ...]
+    read_as: str | None
+    """The file's shape, what is taken of it and what is left out, in one line; None of the
+    built-in prompts."""
 
-    @property
-    def text(self) -> str:
-        """The contents alone, for models without a chat template."""
-        return "\n\n".join(content for _, content in self.messages)
+
+def read_prompts(name: str, beside: Path, turns: Turns = "first") -> Prompts:
+    """The prompts that a sweep file's `workload.prompts` names, and how they were read.
+
+    `builtin:KIND` or a path, relative to the folder `beside`; a file's shape is told by its first
+    item. With `turns` all, prompts are whole conversations; those of specbench's own shape are
+    either way. Raises UserError: with FILE:LINE for what is in the file, without a place where the
+    name itself is wrong.
+    """
+    if name.startswith("builtin:"):
+        return Prompts(_builtin(name.removeprefix("builtin:")), None)
+    return _read_file(beside / name, turns)
 
 
 def load_prompts(name: str, beside: Path) -> tuple[Prompt, ...]:
-    """The prompts that a sweep file's `workload.prompts` names.
-
-    `builtin:KIND` or a path, relative to the folder `beside`. Raises UserError: with FILE:LINE for
-    what is in the file, without a place where the name itself is wrong.
-    """
-    if name.startswith("builtin:"):
-        return _builtin(name.removeprefix("builtin:"))
-    path = beside / name
-    known = ", ".join(f"builtin:{kind}" for kind in BUILTIN)
-    return _parse(_read(path, f"use a JSONL file or one of {known}"), path)
-
-
-def read_objects(path: Path, remedy: str) -> Iterator[tuple[int, Any]]:
-    """Line number and value of each line of a JSONL file that is not empty.
-
-    Raises UserError: with FILE:LINE for a line, with `remedy` where the file cannot be read.
-    """
-    for number, line in enumerate(_read(path, remedy).split("\n"), start=1):
-        if line.strip():
-            try:
-                yield number, _object(line)
-            except UserError as error:
-                raise _wrong(error.message, path, number) from error
-
-
-def _read(path: Path, remedy: str) -> str:
-    """The file's text. Raises UserError."""
-    try:
-        if path.exists() and not path.is_file() and not path.is_dir():
-            raise UserError(f"{path}: this is a pipe or a device; {remedy}")
-        data = path.read_bytes()
-    except OSError as error:
-        raise UserError(f"{path}: {error.strerror}; {remedy}") from error
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        line = data[: error.start].count(b"\n") + 1
-        raise _wrong("this is not UTF-8 text, save the prompts as UTF-8", path, line) from error
-
-
-def _wrong(message: str, path: Path, line: int) -> UserError:
-    return UserError(one_line(message), one_line(f"{path}:{line}"))
+    """The prompts of `read_prompts` alone."""
+    return read_prompts(name, beside).prompts
 
 
 def _builtin(kind: str) -> tuple[Prompt, ...]:
@@ -81,76 +55,71 @@ def _builtin(kind: str) -> tuple[Prompt, ...]:
         raise UserError(f"there is no builtin:{kind}, there are {', '.join(BUILTIN)}")
     kinds = BUILTIN_KINDS if kind == "mixed" else (kind,)
     folder = resources.files("tuner.sweep") / "prompts"
-    files = [(folder / f"{each}.jsonl").read_text(encoding="utf-8") for each in kinds]
-    prompts = [_parse(text, Path(f"{each}.jsonl")) for text, each in zip(files, kinds, strict=True)]
+    prompts = []
+    for each in kinds:
+        with resources.as_file(folder / f"{each}.jsonl") as file:
+            prompts.append(_read_file(file).prompts)
     # Mixed prompts alternate between kinds, so that the first few hold some of each.
     return tuple(prompt for group in zip(*prompts, strict=True) for prompt in group)
 
 
-def _parse(text: str, path: Path) -> tuple[Prompt, ...]:
-    prompts: list[Prompt] = []
-    seen: set[str] = set()
-    for number, line in enumerate(text.split("\n"), start=1):
-        if not line.strip():
-            continue
+def _read_file(path: Path, turns: Turns = "first") -> Prompts:
+    known = ", ".join(f"builtin:{kind}" for kind in BUILTIN)
+    items = read_items(path, f"use a JSONL file, a JSON list or one of {known}")
+    prompts, seen, left_out, shape = list[Prompt](), set[str](), Counter[str](), None
+    for item in items:
         try:
-            prompt = _prompt(_object(line), number)
+            shape = shape or shape_of(_object(item))
+            prompt = _taken(shape.read(_object(item), item.name), shape, turns)
+            if prompt.id in seen and shape.ids_repeat:
+                prompt = replace(prompt, id=f"{prompt.id} ({item.name})")
             if prompt.id in seen:
                 raise UserError(f"id '{shortened(prompt.id)}' is there twice, make ids unique")
+        except LeftOutError as error:
+            left_out[str(error)] += 1
+            continue
         except UserError as error:
-            raise _wrong(error.message, path, number) from error
+            raise item.wrong(error.message) from error
         seen.add(prompt.id)
         prompts.append(prompt)
-    if not prompts:
-        raise _wrong("there is no prompt in this file, write one JSON object a line", path, 1)
-    return tuple(prompts)
+    if shape is None or not prompts:
+        why = next(iter(left_out), "write one JSON object a line, or a JSON list of them")
+        raise UserError(one_line(f"there is no prompt in this file: {why}"), one_line(f"{path}:1"))
+    return Prompts(tuple(prompts), _read_as(shape, prompts, turns, left_out))
 
 
-def _object(line: str) -> Any:
-    """A line of JSON whose keys are there once. Raises UserError without a place."""
-
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice = next(name for name in names if names.count(name) > 1)
-            raise UserError(f"key '{shortened(twice)}' is there twice, keep one")
-        return found
-
-    try:
-        return json.loads(line, object_pairs_hook=once)
-    except (ValueError, RecursionError) as error:
-        raise UserError("this line is not JSON, write one object a line") from error
+def _taken(prompt: Prompt, shape: Shape, turns: Turns) -> Prompt:
+    """What is kept of an item. Raises UserError without a place, LeftOutError."""
+    if turns == "first":
+        return first_turn(prompt) if shape.in_turns else prompt
+    if (why := why_not_all(prompt)) is None:
+        return prompt
+    if shape is SHAREGPT:
+        raise LeftOutError(why)
+    raise UserError(f"{why}, write it, or workload.turns: first")
 
 
-def _prompt(data: Any, number: int) -> Prompt:
-    """A prompt of a line's object. Raises UserError without a place."""
-    shape = 'write {"prompt": "..."} or {"messages": [{"role": "user", "content": "..."}]}'
-    if not isinstance(data, dict):
-        raise UserError(f"this line is not an object, {shape}")
-    if unknown := sorted(set(data) - {"id", "kind", "prompt", "messages"}):
-        name = shortened(unknown[0])
-        raise UserError(f"unknown key '{name}', {shape}, with id and kind if you like")
-    identity, kind = data.get("id", f"line-{number}"), data.get("kind", "other")
-    if not isinstance(identity, str) or not isinstance(kind, str):
-        raise UserError("id and kind are texts, put them in quotes")
-    messages = data.get("messages", [{"role": "user", "content": data.get("prompt")}])
-    if ("prompt" in data) == ("messages" in data) or not isinstance(messages, list) or not messages:
-        raise UserError(f"a prompt has either prompt or messages, {shape}")
-    pairs = []
-    for message in messages:
-        if not isinstance(message, dict) or set(message) != {"role", "content"}:
-            raise UserError(f"a message has role and content, {shape}")
-        role, content = message["role"], message["content"]
-        if role not in ("system", "user", "assistant") or not isinstance(content, str):
-            raise UserError(f"role is system, user or assistant, content is text, {shape}")
-        pairs.append((role, content))
-    if not any(content.strip() for _, content in pairs):
-        raise UserError("this prompt is empty")
-    for text in (identity, kind, *(content for _, content in pairs)):
-        if (why := no_text(text)) is not None:
-            raise UserError(why)
-    return Prompt(identity, kind, tuple(pairs))
+def _object(item: Item) -> dict[str, object]:
+    if not isinstance(item.value, dict):
+        what = "line" if item.number is None else "item"
+        raise UserError(f'this {what} is not an object, write {{"prompt": "..."}}')
+    return item.value
+
+
+def _read_as(shape: Shape, prompts: Sequence[Prompt], turns: Turns, left_out: Counter[str]) -> str:
+    counts = Counter(prompt.kind for prompt in prompts)
+    shown = [f"{kind} {count:,}" for kind, count in counts.most_common(MAX_KINDS_SHOWN)]
+    if len(counts) > MAX_KINDS_SHOWN:
+        shown.append(f"{len(counts) - MAX_KINDS_SHOWN} kinds more")
+    words = f"{shape.name}: {len(prompts):,} prompt{'s' if len(prompts) > 1 else ''}"
+    words += f" ({', '.join(shown)})"
+    if turns == "all":
+        asked = sum(role == "user" for prompt in prompts for role, _ in prompt.messages)
+        words += f", {asked:,} turns after the file's own answers"
+    elif shape.in_turns:
+        words += ", the first turn of each"
+    words += "".join(f"; {count:,} left out, {why}" for why, count in left_out.items())
+    return one_line(words)
 
 
 def content_hash(prompts: Sequence[Prompt]) -> str:

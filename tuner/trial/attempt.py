@@ -8,12 +8,11 @@ Where a race is on, points that need no further window of a level are left out o
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Any
 
 from tuner.engine.base import Engine, Server, ServerConfig, plain_config, server_config
 from tuner.engine.gpu_watch import watched
 from tuner.errors import EngineFailure
-from tuner.ledger.record import Role
 from tuner.ledger.run import Run
 from tuner.measure.client import Kept, Load, run_window
 from tuner.measure.failures import judge
@@ -21,6 +20,7 @@ from tuner.measure.samples import Request, Window
 from tuner.sweep.model import Sweep
 from tuner.sweep.point import Point
 from tuner.trial.block import block_of, steps_of
+from tuner.trial.phase import Phase
 from tuner.trial.race import Race, tight
 from tuner.trial.taken import Stop, Taken
 
@@ -28,24 +28,6 @@ ATTEMPTS = 2
 """Launches of a trial whose failure is worth a retry."""
 
 DEATH_WAIT_S = 2.0
-
-
-@dataclass(frozen=True)
-class Phase:
-    """What a trial is doing, for the progress line."""
-
-    trial: int
-    role: Role
-    point: Point | None
-    doing: Literal["launching", "warming", "measuring", "stopping"]
-    concurrency: int | None = None
-    window: int | None = None
-    """The window that runs, from 1."""
-    windows: int | None = None
-    again: EngineFailure | None = None
-    """Why the launch before failed, where this is the second one."""
-    sharing: int = 1
-    """Points that the launch measures."""
 
 
 @dataclass
@@ -224,6 +206,7 @@ class Rig:
             temperature=0.0,
             ignore_eos=False,
             keep="ids and text",
+            request_rate=None,
         )
         attempt.taken[phase.point].task = self._send(server, self.task, load)
 
@@ -276,6 +259,8 @@ def load_at(sweep: Sweep, level: int) -> Load:
         temperature=workload.temperature,
         ignore_eos=workload.ignore_eos,
         request_timeout_s=sweep.timeouts.request,
+        request_rate=workload.request_rate,
+        seed=workload.seed,
     )
 
 

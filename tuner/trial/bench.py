@@ -1,7 +1,7 @@
 """One trial: a point measured with a launch of its own, and what is recorded of it."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
@@ -11,9 +11,10 @@ from tuner.engine.base import Engine, server_config
 from tuner.engine.endpoint import EndpointEngine
 from tuner.engine.process import child_environment
 from tuner.errors import EngineFailure
-from tuner.ledger.lines import Ledger
+from tuner.ledger.judged import TaskLine
+from tuner.ledger.limits import broken_limits
 from tuner.ledger.raw_samples import held_out_of
-from tuner.ledger.record import SIMULATED, DecisionLine, HeldOut, Role, TaskLine, TrialRecord
+from tuner.ledger.record import SIMULATED, DecisionLine, HeldOut, Role, TrialRecord
 from tuner.ledger.run import Run
 from tuner.ledger.settled import speedup_figures
 from tuner.measure.checks import Context, doubts
@@ -27,9 +28,12 @@ from tuner.sweep.artificial import made_up
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.point import Point
 from tuner.sweep.random_words import random_words
+from tuner.sweep.turns import to_send
 from tuner.sweep.workload import held_out, pick
-from tuner.trial.attempt import ATTEMPTS, Attempt, Phase, Rig, config_of
+from tuner.trial.attempt import ATTEMPTS, Attempt, Rig, config_of
+from tuner.trial.notes import note, retries, version_doubt
 from tuner.trial.outputs import far_note, outputs_of, scored
+from tuner.trial.phase import Phase
 from tuner.trial.race import Race
 from tuner.trial.taken import Taken, Windows
 
@@ -105,8 +109,11 @@ class Bench(Rig):
         most = max(counts.values())
         prompts = pick(loaded.prompts, most, workload.seed)
         others = held_out(loaded.prompts, most, workload.seed)
-        tokenised = engine.tokenise((*prompts, *others))
-        first, second = tokenised.requests[:most], tokenised.requests[most:]
+        sent = {n: to_send(prompts, workload.turns, count, n) for n, count in counts.items()}
+        unseen = {n: to_send(others, workload.turns, count, n) for n, count in counts.items()}
+        whole = max(sent.values(), key=len)
+        tokenised = engine.tokenise((*whole, *max(unseen.values(), key=len)))
+        first, second = tokenised.requests[: len(whole)], tokenised.requests[len(whole) :]
         asked: tuple[Request, ...] = ()
         if loaded.task and made_up(loaded.sweep, os.environ) is None:
             asked = engine.tokenise([each.prompt for each in loaded.task]).requests
@@ -114,10 +121,10 @@ class Bench(Rig):
             engine,
             loaded.sweep,
             run,
-            {level: first[:count] for level, count in counts.items()},
+            {level: first[: len(each)] for level, each in sent.items()},
             tokenised.doubt,
             report,
-            held_out={level: second[:count] for level, count in counts.items() if second},
+            held_out={level: second[: len(each)] for level, each in unseen.items() if second},
             task=asked,
             random_words=random_words([prompt.text for prompt in loaded.prompts]),
             answers={each.prompt.id: each.answer for each in loaded.task},
@@ -174,15 +181,15 @@ class Bench(Rig):
         if entry.baseline is not None and failure is None:
             outputs = outputs_of(self.sweep, entry.baseline, entry.taken.windows)
             checks += far_note(outputs)
-        checks += [_note(s.reason, "note", s.words) for s in entry.taken.stopped.values()]
+        checks += [note(s.reason, "note", s.words) for s in entry.taken.stopped.values()]
         if attempt.stop_failure is not None:
-            checks.append(_note("stop", "doubt", str(attempt.stop_failure)))
-        checks += _retries(entry.retried)
-        checks += _version_doubt(self.run.ledger(), attempt)
-        checks += [_note("GPU memory", "doubt", f"{e}, before the launch") for e in entry.crowded]
+            checks.append(note("stop", "doubt", str(attempt.stop_failure)))
+        checks += retries(entry.retried)
+        checks += version_doubt(self.run.ledger(), attempt)
+        checks += [note("GPU memory", "doubt", f"{e}, before the launch") for e in entry.crowded]
         if entry.switch_failure is not None:
             message = f"a launch for several chain lengths failed: {entry.switch_failure}"
-            checks.append(_note("step switch", "note", message))
+            checks.append(note("step switch", "note", message))
         seconds = entry.taken.seconds
         return TrialRecord(
             trial=phase.trial,
@@ -206,6 +213,7 @@ class Bench(Rig):
             switch_failure=entry.switch_failure,
             decision=_written(entry.decision),
             held_out=self._held_out(entry),
+            broken=broken_limits(metrics, self.sweep.search),
             outputs=outputs,
             task=None if failure is not None else self._task(phase, entry.taken.task),
         )
@@ -259,7 +267,7 @@ class Bench(Rig):
         point, baseline = entry.phase.point, entry.baseline
         steps, topk = (point.num_steps, point.eagle_topk) if point else (None, None)
         for level, windows in measured.items() if entry.failure is None else ():
-            figures = summarise(windows, steps, topk)
+            figures = summarise(windows, steps, topk, self.sweep.search.limits)
             below = () if baseline is None else baseline.get(level, ())
             context = Context(steps, topk, self.tokenise_doubt, self.random_words, below)
             if baseline is not None:
@@ -267,8 +275,8 @@ class Bench(Rig):
                 figures |= speedup_figures(speedup(baseline[level], windows, metric))
             metrics[str(level)] = figures
             for doubt in doubts(windows, figures, context):
-                if (note := doubt.to_json()) not in checks:
-                    checks.append(note)
+                if (told := doubt.to_json()) not in checks:
+                    checks.append(told)
         return metrics, checks
 
 
@@ -279,20 +287,3 @@ def now() -> str:
 
 def _written(decision: Decision | None) -> DecisionLine | None:
     return None if decision is None else DecisionLine.model_validate(decision.to_json())
-
-
-def _retries(failures: Iterable[EngineFailure]) -> list[dict[str, str]]:
-    return [_note("retried", "note", f"a launch failed before: {each}") for each in failures]
-
-
-def _version_doubt(ledger: Ledger, attempt: Attempt) -> list[dict[str, str]]:
-    """Another release than the baseline's, as after an upgrade before a resume."""
-    first, later = ledger.baseline, attempt.engine_version
-    if first is None or later is None or first.engine_version == later:
-        return []
-    message = f"measured with {later}, the baseline with {first.engine_version}: begin a new run"
-    return [_note("engine version", "doubt", message)]
-
-
-def _note(check: str, level: str, message: str) -> dict[str, str]:
-    return {"check": check, "level": level, "message": message}

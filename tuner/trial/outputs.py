@@ -3,7 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 
-from tuner.ledger.record import OutputCounts, OutputsLine, TaskLine
+from tuner.ledger.judged import OutputCounts, OutputsLine, TaskLine
 from tuner.measure.outputs import Comparison, judge
 from tuner.measure.samples import Window
 from tuner.measure.task import mark, worse

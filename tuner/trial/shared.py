@@ -12,8 +12,9 @@ from tuner.errors import EngineFailure
 from tuner.ledger.record import TrialRecord
 from tuner.search.decision import Decision
 from tuner.sweep.point import Point
-from tuner.trial.attempt import ATTEMPTS, Attempt, Phase
+from tuner.trial.attempt import ATTEMPTS, Attempt
 from tuner.trial.bench import Asked, Bench, Entry, now
+from tuner.trial.phase import Phase
 from tuner.trial.race import Race
 from tuner.trial.taken import Windows
 

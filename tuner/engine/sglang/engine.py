@@ -19,7 +19,8 @@ from tuner.engine.sglang.spelling import spelled_config
 from tuner.engine.sglang.switching import step_switch_refusal, with_switch
 from tuner.engine.sglang.tokenise import Tokeniser, default_python
 from tuner.sweep.door import LoadedSweep
-from tuner.sweep.model import EngineSpec, ModelSpec, ServerSpec, TimeoutSpec
+from tuner.sweep.engine_keys import EngineSpec
+from tuner.sweep.model import ModelSpec, ServerSpec, TimeoutSpec
 from tuner.sweep.workload import Prompt
 
 _FIND_LIMIT_S = 60.0

@@ -45,7 +45,7 @@ class Tokeniser:
             why = answer["no_template"]
             return Tokenised(
                 tuple(
-                    Request(prompt.id, prompt.kind, input_ids=tuple(ids))
+                    Request(prompt.id, prompt.kind, None, tuple(ids), prompt.follows)
                     for prompt, ids in zip(prompts, answer["input_ids"], strict=True)
                 ),
                 f"prompts are raw text: {why}" if why else None,
@@ -116,13 +116,15 @@ class Tokeniser:
             draw = random.Random(f"{prompt.id} {prompt.text}")
             count = min(max(len(prompt.text) // 4, 4), context // 4)
             ids = tuple(draw.randrange(vocabulary) for _ in range(count))
-            requests.append(Request(prompt.id, prompt.kind, input_ids=ids))
+            requests.append(Request(prompt.id, prompt.kind, None, ids, prompt.follows))
         return Tokenised(tuple(requests), "random-token prompts: acceptance means nothing")
 
 
 def as_text(prompts: Sequence[Prompt], doubt: str | None) -> Tokenised:
     """Prompts as texts, for a server that tokenises them itself."""
-    requests = tuple(Request(prompt.id, prompt.kind, text=prompt.text) for prompt in prompts)
+    requests = tuple(
+        Request(prompt.id, prompt.kind, prompt.text, None, prompt.follows) for prompt in prompts
+    )
     return Tokenised(requests, None if doubt is None else hidden(doubt))
 
 

@@ -25,7 +25,8 @@ from tuner.errors import UserError
 from tuner.sweep.document import Document
 from tuner.sweep.document import Path as Place
 from tuner.sweep.door import LoadedSweep
-from tuner.sweep.model import EngineSpec, FaultSpec, ModelSpec, TimeoutSpec
+from tuner.sweep.engine_keys import EngineSpec, FaultSpec
+from tuner.sweep.model import ModelSpec, TimeoutSpec
 from tuner.sweep.workload import Prompt
 
 DEFAULT_PRESET = "quickstart"

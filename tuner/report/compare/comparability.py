@@ -85,6 +85,8 @@ def _question(findings: Findings) -> dict[str, object]:
         "model.target": model.target,
         "model.tp": model.tp,
         "the prompts' content": findings.run.settings.prompts,
+        "workload.turns": load.turns,
+        "workload.request_rate": load.request_rate,
         "workload.output_tokens": load.output_tokens,
         "workload.temperature": load.temperature,
         "workload.ignore_eos": load.ignore_eos,

@@ -1,0 +1,191 @@
+"""Latency limits: the fastest configuration is no answer where users wait too long for it."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.report.make_run import SWEEP, TTFT, Trial, chain, make_run
+from tests.sweep.conftest import BASE
+from tests.sweeps import Listener, tiny_sweep
+from tuner.campaign.campaign import begin_run, run_sweep
+from tuner.campaign.studied import verdict_of
+from tuner.choice import fastest_candidate
+from tuner.engine.make import make_engine
+from tuner.errors import UserError
+from tuner.ledger.limits import broken_limits, excess
+from tuner.ledger.run import Run
+from tuner.report.run_report import write_report
+from tuner.report.winner import one_point_sweep
+from tuner.result import summarise_run
+from tuner.search.forecast import Known
+from tuner.search.staged import StagedSearch
+from tuner.search.study import FEASIBLE, Study
+from tuner.search.verdict import Figures, Verdict
+from tuner.sweep.door import load_sweep
+from tuner.sweep.model import ObjectiveSpec, SearchSpec
+
+LIMITS = SearchSpec(limits={"tpot_ms_p50": 9.0, "ttft_ms_p99": 1000 * TTFT + 1})
+
+
+def limited(root: Path, *speeds: float, limit: float = 9.0) -> Run:
+    """A run whose baseline has the first speed, chains of 1, 2, ... steps the others; TPOT is
+    1000 / speed."""
+    trials = [Trial(None, speeds[0])]
+    trials += [Trial(chain(steps), speed) for steps, speed in enumerate(speeds[1:], 1)]
+    spec = f"search: {{limits: {{tpot_ms_p50: {limit}}}, trials: 6}}"
+    made = make_run(root, trials, sweep=SWEEP.replace("search: {trials: 6}", spec))
+    search, lines = made.sweep().search, []
+    for record in made.ledger().records:
+        broken = broken_limits(record.metrics, search)
+        lines.append(record.model_copy(update={"broken": broken}).model_dump_json())
+    made.trials_file.write_text("\n".join(lines) + "\n")
+    return Run.open(made.path)
+
+
+def test_what_is_over_a_limit_is_broken_by_how_much() -> None:
+    metrics = {
+        "1": {"tpot_ms_p50": 8.0, "ttft_ms_p99": None},
+        "8": {"tpot_ms_p50": 13.5, "ttft_ms_p99": 1.0},
+    }
+    (broken,) = broken_limits(metrics, LIMITS)
+    assert (broken.concurrency, broken.metric, broken.value) == (8, "tpot_ms_p50", 13.5)
+    assert broken.excess == pytest.approx(0.5)
+    assert excess([broken]) == broken.excess
+    assert excess([]) == 0
+    assert broken_limits({"1": {"tpot_ms_p50": 9.0}}, LIMITS) == []
+
+
+def test_limits_hold_where_the_objective_looks() -> None:
+    """A limit for 8 users would be broken by a level of 256 that is measured for curiosity."""
+    only = LIMITS.model_copy(update={"objective": LIMITS.objective.model_copy(update={"over": 1})})
+    metrics = {"1": {"tpot_ms_p50": 8.0}, "8": {"tpot_ms_p50": 13.5}}
+    assert broken_limits(metrics, only) == []
+
+
+def test_a_faster_candidate_that_breaks_a_limit_is_no_answer(tmp_path: Path) -> None:
+    """Its figures: the second is slower than the first, and keeps what the first breaks."""
+    run = limited(tmp_path, 105.0, 118.0, 112.0)
+    lines = [json.loads(line) for line in run.trials_file.read_text().splitlines()]
+    lines[1]["broken"] = [
+        {"concurrency": 1, "metric": "ttft_ms_p99", "value": 600.0, "limit": 500.0}
+    ]
+    run.trials_file.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    run = Run.open(run.path)
+    spec, ledger = run.sweep().search.objective, run.ledger()
+    assert fastest_candidate(ledger, spec)[0] is ledger.candidates[1]
+    result = summarise_run(run)
+    assert result.best is not None
+    assert result.best.at == chain(2)
+    told = result.to_json()["limits"]
+    assert told["asked"] == {"tpot_ms_p50": 9.0}
+    assert told["baseline"][0]["value"] == pytest.approx(1000 / 105, rel=0.01)
+    assert told["not_recommended"][0]["point"] == chain(1).to_json()
+    assert told["not_recommended"][0]["broken"][0]["excess"] == pytest.approx(0.2)
+    text = write_report(run).read_text()
+    assert "Limits: tpot_ms_p50 at most 9. No speculation breaks them" in text
+    assert "`2 steps, 3 tokens` keeps them" in text
+    assert "Not taken for breaking them: `1 step, 2 tokens` (ttft_ms_p99 is 600" in text
+    assert "tpot_ms_p50: 9" in run.best_yaml.read_text()
+
+
+def test_where_all_break_them_the_answer_says_so(tmp_path: Path) -> None:
+    """`no candidate beats the baseline` alone would be untrue: they do, and keep users waiting."""
+    run = limited(tmp_path, 90.0, 100.0, 105.0)
+    result = summarise_run(run)
+    assert result.best is None
+    assert result.exit_code == 0
+    for words in ("it breaks the limits itself: tpot_ms_p50", "no faster candidate keeps"):
+        assert words in result.verdict
+    assert "**No candidate stands.**" in write_report(run).read_text()
+
+
+def test_a_slower_candidate_may_be_the_only_one_to_keep_them(tmp_path: Path) -> None:
+    run = limited(tmp_path, 105.0, 104.0)
+    lines = [json.loads(line) for line in run.trials_file.read_text().splitlines()]
+    lines[1]["broken"] = []
+    run.trials_file.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    assert summarise_run(Run.open(run.path)).verdict.endswith("1 step, 2 tokens keeps them")
+
+
+def test_a_launch_of_its_own_that_breaks_them_refutes_a_candidate(tmp_path: Path) -> None:
+    run = limited(tmp_path, 105.0, 118.0)
+    with run.locked():
+        first = run.ledger().candidates[0]
+        broken = [{"concurrency": 1, "metric": "tpot_ms_p50", "value": 10.0, "limit": 9.0}]
+        data = first.model_dump() | {"trial": 2, "role": "confirm", "broken": broken}
+        run.append(type(first).model_validate(data))
+    result = summarise_run(Run.open(run.path))
+    assert result.best is None
+    assert result.limits.broken[0][1][0].value == 10.0
+
+
+def test_the_search_is_told_how_far_over_a_point_is(tmp_path: Path) -> None:
+    """A sampler that only knows `infeasible` cannot tell which way leads back under the limit."""
+    run = limited(tmp_path, 90.0, 100.0, 118.0)
+    spec = run.sweep().search.objective
+    over, kept = (verdict_of(each, spec) for each in run.ledger().candidates)
+    assert over.outcome == "ok"
+    assert over.levels
+    assert over.excess == pytest.approx(1000 / 100 / 9 - 1, rel=0.02)
+    assert kept.excess == 0
+    study = Study(tiny_sweep(tmp_path).space, SearchSpec(stages=[]), 2)
+    for verdict in (over, kept):
+        proposal = study.propose()
+        assert proposal is not None
+        study.tell(proposal, verdict)
+    told = [each.constraints[FEASIBLE] for each in study.asked]
+    assert (told[0], told[-1]) == (over.excess, 0.0)
+    assert set(told) == {over.excess, 0.0}  # also where a point is asked for again
+
+
+def test_the_forecast_learns_from_a_point_that_is_no_answer(tmp_path: Path) -> None:
+    """It ran and its cycle is true; but what others have to beat is what keeps the limits."""
+    figures = {1: Figures(12.0, 1.8, (0.5, 0.3), 1.5)}
+    plain, points = {1: Figures(10.0)}, tiny_sweep(tmp_path).space.points
+    told = {
+        points[0]: Verdict("ok", 1.5, None, figures, excess=0.2),
+        points[1]: Verdict("ok", 1.2, None, {1: Figures(15.0, 1.8, (0.5, 0.3), 1.2)}),
+    }
+    known = Known(plain, told)
+    assert set(known.usable) == set(told)
+    stages = StagedSearch(points, ObjectiveSpec(), 0)
+    found = stages.best(known)
+    assert found is not None
+    assert found[0] == points[1]
+    only = Known(plain, {points[0]: told[points[0]]})
+    assert stages.best(only) is None
+    assert "is still the best" in stages.decide(only).why  # the baseline is
+
+
+def test_the_best_so_far_is_one_that_keeps_them(tmp_path: Path) -> None:
+    """Else a point that is no answer ends the search for one."""
+    limits = "limits: {ttft_ms_p50: 0.001}"
+    loaded = tiny_sweep(tmp_path, search=f"trials: 3, {limits}", steps="1, 2")
+    run = begin_run(tmp_path / "out", loaded, None)
+    run_sweep(loaded, run, make_engine(loaded.sweep), Listener())
+    ledger = run.ledger()
+    assert all(record.broken for record in ledger.records)
+    assert not any(record.role == "confirm" for record in ledger.records)
+    assert summarise_run(run).best is None
+
+
+@pytest.mark.parametrize(
+    ("limits", "words"),
+    [
+        ("{ttft_ms_p95: 3}", "search.limits.ttft_ms_p95: 'ttft_ms_p95' is no latency"),
+        ("{ttft_ms_p99: 0}", "search.limits.ttft_ms_p99"),
+        ("{ttft_ms_p99: fast}", "search.limits.ttft_ms_p99"),
+        ("[3]", "search.limits"),
+    ],
+)
+def test_a_wrong_limit_is_refused_at_its_line(tmp_path: Path, limits: str, words: str) -> None:
+    (tmp_path / "s.yaml").write_text(BASE + f"search: {{limits: {limits}}}\n")
+    with pytest.raises(UserError) as caught:
+        load_sweep(tmp_path / "s.yaml")
+    assert f"s.yaml:6: {words}" in str(caught.value)
+
+
+def test_best_yaml_keeps_the_limits(tmp_path: Path) -> None:
+    run = limited(tmp_path, 105.0, 118.0)
+    assert one_point_sweep(run.sweep(), chain(1)).search.limits == {"tpot_ms_p50": 9.0}

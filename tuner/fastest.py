@@ -1,0 +1,92 @@
+"""The fastest at each concurrency."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.choice import is_refuted
+from tuner.ledger.record import TrialRecord
+from tuner.ledger.settled import Settled
+from tuner.measure.statistics import Interval
+from tuner.sweep.model import ObjectiveSpec
+
+RIVALS = 5
+"""Configurations after the fastest that are held against it."""
+
+
+@dataclass(frozen=True)
+class LevelBest:
+    """What is fastest at one concurrency."""
+
+    record: TrialRecord
+    """The baseline's where no speculation is."""
+    speedup: Interval
+    """Over the baseline; exactly 1 of the baseline itself."""
+    alike: tuple[TrialRecord, ...]
+    """What the measurements do not tell apart from it, the faster first; the baseline may be
+    among them. At most RIVALS candidates are held against it."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As `--json` prints it; a point that is null is no speculation."""
+        return {
+            "best": self.record.point,
+            "speedup": self.speedup.to_json(),
+            "not_told_apart": [each.point for each in self.alike],
+        }
+
+
+def ratios_of(metrics: Mapping[str, Mapping[str, Any]]) -> dict[int, Interval]:
+    """By concurrency, ascending; levels without a ratio are left out."""
+    found: dict[int, Interval] = {}
+    for level in sorted(map(int, metrics)):
+        figures = metrics[str(level)]
+        if (value := figures.get("speedup")) is not None:
+            found[level] = Interval(value, figures["speedup_low"], figures["speedup_high"])
+    return found
+
+
+def speedups_of(record: TrialRecord | None) -> dict[int, Interval]:
+    """A record's ratios to the baseline by concurrency; 1 of the baseline itself."""
+    if record is None:
+        return {}
+    if record.role == "baseline":
+        return {level: Interval(1.0, 1.0, 1.0) for level in sorted(map(int, record.metrics))}
+    return ratios_of(record.metrics)
+
+
+def fastest_by_level(settled: Settled, spec: ObjectiveSpec) -> dict[int, LevelBest]:
+    """By concurrency, ascending; levels at which no candidate was compared are left out.
+
+    Settings that were launched without speculation are among them.
+    Candidates that their own launches have refuted are not in it.
+    """
+    found: dict[int, LevelBest] = {}
+    ledger = settled.ledger
+    base = ledger.baseline
+    if base is None:
+        return found
+    shown = [each for each in ledger.records if each.role in ("candidate", "plain")]
+    measured = [(each, speedups_of(each)) for each in shown if each.outcome == "ok"]
+    for level in sorted(map(int, base.metrics)):
+        compared = [(each[level], record) for record, each in measured if level in each]
+        if not compared:
+            continue
+        ratios = [pair for pair in compared if not is_refuted(ledger, pair[1], spec)]
+        ratios.sort(key=lambda pair: -pair[0].value)
+        own, first = ratios[0] if ratios else (Interval(1.0, 1.0, 1.0), base)
+        near = [record for each, record in ratios[:RIVALS] if _may_be_one(each)]
+        if own.value <= 1:
+            found[level] = LevelBest(base, Interval(1.0, 1.0, 1.0), tuple(near))
+            continue
+        same = [
+            record
+            for _, record in ratios[1 : RIVALS + 1]
+            if _may_be_one(settled.ratio(first, record, level, spec.metric))
+        ]
+        found[level] = LevelBest(first, own, (*same, *([base] if _may_be_one(own) else [])))
+    return found
+
+
+def _may_be_one(ratio: Interval | None) -> bool:
+    """Without an interval nothing is known to be alike."""
+    return ratio is not None and ratio.includes_one is True

@@ -1,0 +1,141 @@
+"""What a run found for each kind of prompt: acceptance and speed differ by kind more than by most
+settings.
+
+Everything here is the decode speed of one stream: a window mixes its kinds, so no kind has a
+throughput of its own.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from tuner.choice import is_refuted
+from tuner.ledger.lines import Ledger
+from tuner.ledger.raw_samples import RawSamples
+from tuner.ledger.record import TrialRecord
+from tuner.measure.metrics import by_kind
+from tuner.measure.samples import Window
+from tuner.measure.statistics import Interval, speedup
+from tuner.sweep.model import ObjectiveSpec
+
+
+@dataclass(frozen=True)
+class KindFound:
+    """One kind of prompt at one concurrency."""
+
+    kind: str
+    figures: Mapping[str, Any]
+    """Of the candidate to run: what `measure.metrics.by_kind` gives."""
+    below: Mapping[str, Any]
+    """Of the baseline; {} without one."""
+    speedup: Interval | None
+    """The candidate's decode speed over the baseline's; None where one of them has none."""
+    fastest: TrialRecord
+    """The candidate that decodes this kind fastest; nobody launched it again for this."""
+    fastest_speedup: Interval | None
+
+    def to_json(self) -> dict[str, Any]:
+        """As `--json` prints it."""
+        return {
+            **self.figures,
+            "baseline_decode_tok_s": self.below.get("decode_tok_s"),
+            "speedup": _shown(self.speedup),
+            "fastest": self.fastest.point,
+            "fastest_speedup": _shown(self.fastest_speedup),
+        }
+
+
+def kinds_found(
+    ledger: Ledger, best: TrialRecord | None, samples: RawSamples, spec: ObjectiveSpec
+) -> dict[int, list[KindFound]]:
+    """By concurrency, the kinds in order of their names; {} without a candidate to run.
+
+    `best` is the candidate to run, `spec` the run's objective. Candidates that are refuted are
+    nowhere the fastest. Raises UserError where a file of samples is broken.
+    """
+    found: dict[int, list[KindFound]] = {}
+    if best is None:
+        return found
+    base = ledger.baseline
+    rivals = [
+        each
+        for each in ledger.candidates
+        if each.outcome == "ok" and each is not best and not is_refuted(ledger, each, spec)
+    ]
+    for level in sorted(map(int, best.metrics)):
+        own = figures_of(best, level, samples)
+        below = {} if base is None else figures_of(base, level, samples)
+        others = [(each, figures_of(each, level, samples)) for each in rivals]
+        found[level] = [
+            _found(kind, level, (best, own), (base, below), others, samples) for kind in sorted(own)
+        ]
+    return found
+
+
+def kinds_json(found: Mapping[int, Sequence[KindFound]]) -> dict[str, dict[str, Any]]:
+    """As `--json` prints it, by concurrency and kind."""
+    return {str(n): {each.kind: each.to_json() for each in kinds} for n, kinds in found.items()}
+
+
+Told = Mapping[str, Mapping[str, Any]]
+"""Figures by kind."""
+
+
+def figures_of(record: TrialRecord, level: int, samples: RawSamples) -> Told:
+    """A trial's figures by kind at one concurrency, from its samples where its line, written by an
+    older specbench, has none; {} where neither is there."""
+    told: Told | None = record.metrics.get(str(level), {}).get("by_kind")
+    if told is not None:
+        return told
+    point = record.at
+    steps, topk = (point.num_steps, point.eagle_topk) if point else (None, None)
+    return by_kind(samples.of(record).get(level, ()), steps, topk)
+
+
+def _found(
+    kind: str,
+    level: int,
+    best: tuple[TrialRecord, Told],
+    base: tuple[TrialRecord | None, Told],
+    others: Sequence[tuple[TrialRecord, Told]],
+    samples: RawSamples,
+) -> KindFound:
+    record, own = best
+    below, told = base
+    fastest, speed = record, own[kind].get("decode_tok_s") or 0.0
+    for other, its in others:
+        if (its.get(kind, {}).get("decode_tok_s") or 0.0) > speed:
+            fastest, speed = other, its[kind]["decode_tok_s"]
+    ratio = _ratio(below, record, level, kind, samples)
+    return KindFound(
+        kind=kind,
+        figures=own[kind],
+        below=told.get(kind, {}),
+        speedup=ratio,
+        fastest=fastest,
+        fastest_speedup=ratio
+        if fastest is record
+        else _ratio(below, fastest, level, kind, samples),
+    )
+
+
+def _ratio(
+    below: TrialRecord | None, above: TrialRecord, level: int, kind: str, samples: RawSamples
+) -> Interval | None:
+    """`above` over `below` in decode speed on one kind; None where samples are missing."""
+    if below is None:
+        return None
+    first, second = (_only(samples.of(each).get(level, ()), kind) for each in (below, above))
+    return speedup(first, second, "decode_tok_s") if first and second else None
+
+
+def _only(windows: Sequence[Window], kind: str) -> list[Window]:
+    """The windows with the samples of one kind alone; their wall time is still that of all."""
+    return [
+        replace(window, samples=tuple(s for s in window.samples if s.kind == kind))
+        for window in windows
+    ]
+
+
+def _shown(ratio: Interval | None) -> dict[str, float | None] | None:
+    return None if ratio is None else ratio.to_json()

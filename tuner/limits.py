@@ -1,0 +1,79 @@
+"""Who breaks the limits of a sweep."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from tuner.choice import broken_by, objective_of
+from tuner.ledger.judged import BrokenLimit
+from tuner.ledger.limits import broken_words, limits_words
+from tuner.ledger.lines import Ledger
+from tuner.ledger.record import TrialRecord
+from tuner.sweep.model import SearchSpec
+
+
+@dataclass(frozen=True)
+class LimitsFound:
+    """What came of `search.limits`."""
+
+    asked: Mapping[str, float]
+    """{} where nothing was asked; then nobody breaks anything."""
+    baseline: Sequence[BrokenLimit]
+    broken: tuple[tuple[TrialRecord, Sequence[BrokenLimit]], ...]
+    """Candidates that are not recommended because they, or launches of their own, break a limit,
+    the faster first."""
+
+    @classmethod
+    def of(cls, ledger: Ledger, search: SearchSpec) -> "LimitsFound":
+        """Of a run."""
+        base = ledger.baseline
+        found = [(each, broken_by(ledger, each)) for each in ledger.candidates]
+        out = [pair for pair in found if pair[1]]
+        out.sort(key=lambda pair: -(objective_of(pair[0], search.objective) or 0.0))
+        return cls(search.limits, [] if base is None else base.broken, tuple(out))
+
+    @property
+    def trials(self) -> frozenset[int]:
+        """The numbers of those candidates."""
+        return frozenset(record.trial for record, _ in self.broken)
+
+    def to_json(self) -> dict[str, Any]:
+        """As `--json` prints it; {} where nothing was asked."""
+        if not self.asked:
+            return {}
+        told = [{"point": each.point, "broken": _told(found)} for each, found in self.broken]
+        return {
+            "limits": {
+                "asked": dict(self.asked),
+                "baseline": _told(self.baseline),
+                "not_recommended": told,
+            }
+        }
+
+    def words(self) -> str:
+        """Who breaks them, in a line."""
+        words = [f"limits: {limits_words(self.asked)}"]
+        if self.baseline:
+            words.append(f"the baseline breaks them ({broken_words(self.baseline)})")
+        many = len(self.broken)
+        words.append(f"{many} candidate{'s' * (many != 1)} not recommended for breaking them")
+        return "; ".join(words)
+
+    def why_not(self, fastest: TrialRecord | None) -> str:
+        """What they have to do with it that no candidate is recommended; "" for nothing."""
+        told = ""
+        if self.baseline:
+            told += f"; it breaks the limits itself: {broken_words(self.baseline)}"
+        if fastest is None or fastest.at is None:
+            return told
+        found = next((found for each, found in self.broken if each is fastest), None)
+        if found is not None:
+            told += f"; no faster candidate keeps {limits_words(self.asked)}: "
+            told += f"{fastest.at.label()} has {broken_words(found)}"
+        elif told:
+            told += f"; {fastest.at.label()} keeps them"
+        return told
+
+
+def _told(broken: Sequence[BrokenLimit]) -> list[dict[str, Any]]:
+    return [{**each.model_dump(), "excess": each.excess} for each in broken]

@@ -1,0 +1,64 @@
+"""Conversations of several turns, and what is sent of them."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Literal
+
+from tuner.sweep.prompt import Prompt
+
+Turns = Literal["first", "all"]
+
+
+def first_turn(prompt: Prompt) -> Prompt:
+    """A conversation up to its first user's turn, that included."""
+    roles = [role for role, _ in prompt.messages]
+    return replace(prompt, messages=prompt.messages[: roles.index("user") + 1])
+
+
+def why_not_all(prompt: Prompt) -> str | None:
+    """Why a conversation cannot be sent turn by turn; None where it can."""
+    before, turn = "", 0
+    for role, content in prompt.messages:
+        if role == "system":
+            continue
+        if role == "user":
+            turn += 1
+            if not content.strip():
+                return f"turn {turn} is empty"
+            if before == "user":
+                return f"turn {turn} has no answer before it"
+        before = role
+    return None if turn else "nobody asks anything"
+
+
+def to_send(
+    picked: Sequence[Prompt], turns: Turns, requests: int, streams: int
+) -> tuple[Prompt, ...]:
+    """What one window sends of conversations in the order picked.
+
+    `first`: as many prompts as `requests`, each as it is. `all`: each user's turn with what the
+    file has before it, whole conversations, until there are both as many turns as `requests` and
+    as many conversations as `streams`. What fewer requests take is how that of more begins.
+    """
+    if turns == "first":
+        return tuple(picked[:requests])
+    sent: list[Prompt] = []
+    for count, prompt in enumerate(picked, start=1):
+        sent += _each_turn(prompt)
+        if len(sent) >= requests and count >= streams:
+            break
+    return tuple(sent)
+
+
+def _each_turn(prompt: Prompt) -> Iterator[Prompt]:
+    """A prompt for each user's turn, under ID#1, ID#2, ...; all but the first follow."""
+    turn = 0
+    for place, (role, _) in enumerate(prompt.messages, start=1):
+        if role == "user":
+            turn += 1
+            yield replace(
+                prompt,
+                id=f"{prompt.id}#{turn}",
+                messages=prompt.messages[:place],
+                follows=turn > 1,
+            )

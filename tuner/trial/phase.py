@@ -1,0 +1,26 @@
+"""What a trial is doing at a moment."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from tuner.errors import EngineFailure
+from tuner.ledger.record import Role
+from tuner.sweep.point import Point
+
+
+@dataclass(frozen=True)
+class Phase:
+    """What a trial is doing, for the progress line."""
+
+    trial: int
+    role: Role
+    point: Point | None
+    doing: Literal["launching", "warming", "measuring", "stopping"]
+    concurrency: int | None = None
+    window: int | None = None
+    """The window that runs, from 1."""
+    windows: int | None = None
+    again: EngineFailure | None = None
+    """Why the launch before failed, where this is the second one."""
+    sharing: int = 1
+    """Points that the launch measures."""
