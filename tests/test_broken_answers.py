@@ -177,7 +177,7 @@ def confirmed_again(run: Run, study: Any) -> list[Point | None]:
         bench=SimpleNamespace(run=run, sweep=run.sweep(), task=(), measure=measure),
         settling=Settling(run, "output_tok_s", RawSamples(run)),
         study=study,
-        budget=SimpleNamespace(is_spent=lambda: False),
+        budget=SimpleNamespace(is_spent=lambda: False, why=None),
         baseline={},
     )
     with contextlib.suppress(KeyboardInterrupt):
@@ -234,7 +234,7 @@ def test_a_search_that_ends_has_its_baseline_at_the_end(
     search = SimpleNamespace(
         study=SimpleNamespace(handed_over=None, stopped=None, propose=lambda: None),
         bench=SimpleNamespace(sweep=make_run(tmp_path, []).sweep()),
-        budget=SimpleNamespace(is_spent=lambda: False),
+        budget=SimpleNamespace(is_spent=lambda: False, why=None),
         progress=None,
         room=1,
     )

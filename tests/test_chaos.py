@@ -40,6 +40,7 @@ engine:
   faults:
 FAULTS
 model: {target: some/model, draft: some/draft, algorithm: EAGLE3, tp: 4}
+baseline: {launches: 1}
 server: {step_switch: true}
 space:
   num_steps: {low: 1, high: LENGTHS}

@@ -27,6 +27,7 @@ engine:
   faults:
 FAULTS
 model: {target: some/model, draft: some/draft, algorithm: EAGLE3, tp: 4}
+baseline: {launches: 1}
 space: {num_steps: {low: 1, high: COUNT}}
 workload: {requests: 3, output_tokens: 24, concurrency: [1]}
 measure: {warmup_requests: 1, repeats: 1, racing: false}

@@ -24,6 +24,7 @@ SWEEP = """
 name: killed
 engine: {kind: simulated, preset: quickstart, faults: [{kind: outlive}]}
 model: {target: some/model, draft: some/draft, algorithm: EAGLE3, tp: 4}
+baseline: {launches: 1}
 space:
   num_steps: {low: 1, high: 8}
   env: {NCCL_PROTO: [unset, LL, LL128, Simple]}

@@ -67,7 +67,8 @@ def test_a_full_disk_costs_no_point_its_chance(tmp_path: Path, size: str) -> Non
     before, after = said("before"), said("after")
     assert after.startswith(before[: before.rfind("\n") + 1])
     records = [json.loads(line) for line in after.splitlines()]
-    assert [(each["role"], each["outcome"]) for each in records] == [
+    done = [(each["role"], each["outcome"]) for each in records if each["role"] != "plain"]
+    assert done == [
         ("baseline", "ok"),
         ("candidate", "ok"),
         ("candidate", "ok"),

@@ -86,7 +86,7 @@ SCRIPT = """
 import sys
 from pathlib import Path
 from tests.engine.launching import simulated
-from tuner.sweep.model import FaultSpec
+from tuner.sweep.engine_keys import FaultSpec
 case = simulated(*[FaultSpec(kind=kind) for kind in sys.argv[2:]])
 try:
     with case.engine.launch(case.config(), Path(sys.argv[1]), 0):

@@ -355,7 +355,7 @@ def footprints(draw: random.Random, folder: Path) -> None:
     mark.write()
     file.write_text(damage.document(draw, file.read_text()), errors="replace")
     footprint.end_left_behind(file)
-    if file.exists() and not footprint._is_another_hosts(file):
+    if file.exists() and not footprint.is_another_hosts(file):
         raise Silent("a footprint stays")
     file.unlink(missing_ok=True)
 
