@@ -30,6 +30,7 @@ def sweep_file(folder: Path, release: str, algorithm: str, space: dict[str, obje
             "algorithm": algorithm,
         },
         "server": {"flags": FLAGS},
+        "baseline": {"launches": 1},  # a launch takes half a minute
         "space": space,
         "workload": {"requests": REQUESTS, "output_tokens": TOKENS, "concurrency": [1, 2]},
         "measure": {"warmup_requests": 1, "repeats": REPEATS},

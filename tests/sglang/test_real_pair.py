@@ -42,6 +42,7 @@ def sweep_file(folder: Path) -> Path:
             "algorithm": "EAGLE3",
         },
         "server": {"flags": flags},
+        "baseline": {"launches": 1},
         "space": {"num_steps": [STEPS, LONG]},
         "workload": {"requests": REQUESTS, "output_tokens": TOKENS, "prompts": "builtin:mixed"},
         "measure": {"warmup_requests": 0, "repeats": 1},
