@@ -12,6 +12,7 @@ PACKAGE = Path("tuner")
 FLOORS = (
     "secrets",
     "errors",
+    "whole",
     "sweep",
     "measure",
     "plugin",  # runs inside SGLang; imports nothing of this package

@@ -203,7 +203,7 @@ def _baseline(bench: Bench, wanted: int, progress: Progress) -> Windows:
     known = bench.run.ledger().baseline
     if known is not None:
         assert known.samples is not None
-        return read_samples(bench.run.path / known.samples)
+        return read_samples(bench.run.within(known.samples))
     spec = bench.sweep
     if confirms(spec) and not bench.held_out:
         progress.note(

@@ -11,9 +11,9 @@ from tuner.comm.stage import Screening, expected, has_choice, read_screening, sc
 from tuner.engine.sglang.all_reduce import logged_backend
 from tuner.errors import UserError
 from tuner.ledger.run import Run
-from tuner.ledger.whole import write_json
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.point import Point
+from tuner.whole import write_json
 
 
 @dataclass(frozen=True)

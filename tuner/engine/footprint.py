@@ -20,6 +20,7 @@ import psutil
 
 from tuner.engine.process_table import is_alive, with_descendants
 from tuner.engine.server_log import ServerLog
+from tuner.whole import write_text
 
 MARK = "SPECBENCH_LAUNCH"
 """The variable that every process of a launch inherits; its value is unique to the launch."""
@@ -51,14 +52,7 @@ class Footprint:
             "where": _where(),
             "processes": [[pid, when] for pid, when in ticks.items() if when is not None],
         }
-        partial = self._path.with_name(self._path.name + ".partial")
-        try:
-            partial.write_text(json.dumps(data) + "\n", encoding="utf-8")
-            partial.replace(self._path)
-        except OSError:
-            with suppress(OSError):
-                partial.unlink(missing_ok=True)
-            raise
+        write_text(self._path, json.dumps(data) + "\n")
         self._written = wanted
 
     def update(self, pids: Iterable[int]) -> None:

@@ -14,7 +14,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tuner.ledger.folder import RunFolder
-from tuner.ledger.whole import write_json
+from tuner.whole import write_json
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from tuner.engine.footprint import footprints
+from tuner.errors import UserError
 
 
 class RunFolder:
@@ -71,6 +72,12 @@ class RunFolder:
         return self.path / "figures"
 
     @property
+    def folders(self) -> list[Path]:
+        """The run folder and those in it that a run writes to; links lead elsewhere."""
+        within = (self.logs, self.samples, self.figures)
+        return [self.path, *(each for each in within if not each.is_symlink())]
+
+    @property
     def report_md(self) -> Path:
         return self.path / "report.md"
 
@@ -123,6 +130,22 @@ class RunFolder:
     def held_out_file(self, trial: int) -> Path:
         """The raw samples of one trial on prompts that no candidate was chosen on."""
         return self.samples / f"{trial:04d}.held_out.jsonl.gz"
+
+    def within(self, recorded: str) -> Path:
+        """The file that a ledger line names, relative to the run folder.
+
+        Raises UserError where it leads out of the folder, also by a link: the folder may be a
+        stranger's, and what is read of it is shown.
+        """
+        path = self.path / recorded
+        try:
+            is_inside = path.resolve().is_relative_to(self.path.resolve())
+        except (OSError, ValueError, RuntimeError):  # a loop of links, a zero byte
+            is_inside = False
+        if not is_inside:
+            message = "this leads out of the run folder and is not read, restore the file itself"
+            raise UserError(message, path)
+        return path
 
     def relative(self, path: Path) -> str:
         """A path in the folder, as records keep it."""

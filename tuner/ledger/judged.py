@@ -1,10 +1,21 @@
 """Parts of a ledger line that judge a trial: its outputs, its task, its limits."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from tuner.sweep.fields import Strict
+
+
+def _in_the_folder(value: str) -> str:
+    odd = len(value) > 200 or "\0" in value or value.startswith("/") or ".." in value.split("/")
+    if odd:
+        raise ValueError("this is no path in the run folder")
+    return value
+
+
+PathInRun = Annotated[str, AfterValidator(_in_the_folder)]
+"""Of a file, relative to the run folder; `RunFolder.within` also looks where links lead."""
 
 
 class OutputCounts(Strict):
@@ -48,7 +59,7 @@ class TaskLine(Strict):
     """McNemar's exact test, one-sided: the chance that an equal one loses so many."""
     stops: bool = False
     """Clearly worse, and `measure.outputs` says that such a candidate is not recommended."""
-    samples: str
+    samples: PathInRun
     """Path of the answers, relative to the run folder."""
 
     @property

@@ -10,6 +10,7 @@ from tuner.errors import UserError
 from tuner.ledger.at_work import read_state
 from tuner.ledger.folder import RunFolder
 from tuner.ledger.left_behind import lock_of
+from tuner.whole import SUFFIX
 
 
 @dataclass(frozen=True)
@@ -69,7 +70,10 @@ def _found(run: RunFolder) -> Iterator[Leftover]:
         launch = footprint.name.partition(".")[0]
         alive = f"processes {', '.join(map(str, pids))}" if pids else "no process is left"
         yield Leftover(footprint, f"launch {launch} that was never stopped: {alive}", pids)
-    halves = [*run.path.glob("*.partial"), *run.logs.glob("*.partial"), *run.samples.glob("*.tmp")]
+    halves = [
+        *(file for folder in run.folders for file in folder.glob(f"*{SUFFIX}")),
+        *run.samples.glob("*.tmp"),  # of an older specbench
+    ]
     for file in sorted(halves):
         yield Leftover(file, "a file that was not written to its end")
     state = read_state(run)

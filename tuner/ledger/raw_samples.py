@@ -11,14 +11,17 @@ from tuner.measure.statistics import Interval, Metric, speedup
 
 def samples_of(run: Run, record: TrialRecord) -> Mapping[int, list[Window]]:
     """A trial's windows by concurrency; {} where none are on disk. Raises UserError where the file
-    is broken."""
-    path = None if record.samples is None else run.path / record.samples
-    return read_samples(path) if path is not None and path.exists() else {}
+    is broken, or is not in the run folder."""
+    return _read(run, record.samples)
 
 
 def held_out_of(run: Run, record: TrialRecord) -> Mapping[int, list[Window]]:
     """As `samples_of`, of the prompts that no candidate was chosen on."""
-    path = None if record.held_out is None else run.path / record.held_out.samples
+    return _read(run, None if record.held_out is None else record.held_out.samples)
+
+
+def _read(run: Run, recorded: str | None) -> Mapping[int, list[Window]]:
+    path = None if recorded is None else run.within(recorded)
     return read_samples(path) if path is not None and path.exists() else {}
 
 

@@ -45,7 +45,7 @@ def _refuse_baseline(run: RunFolder, ledger: Ledger, levels: Sequence[int]) -> N
     if baseline.samples is None:
         message = "the baseline has no samples to compare candidates with, begin a new run"
         raise UserError(message, where)
-    path = run.path / baseline.samples
+    path = run.within(baseline.samples)
     found = read_samples(path)
     missing = [str(level) for level in levels if not found.get(level)]
     if missing:

@@ -22,13 +22,13 @@ from tuner.ledger.machine import machine_facts, read_machine
 from tuner.ledger.models_kept import keep_configs, read_configs
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.resumable import refuse_unusable
-from tuner.ledger.whole import write_json
 from tuner.memory.models import Configs
 from tuner.secrets import hidden_values
 from tuner.sweep.credentials import without_secrets
 from tuner.sweep.document import read_document
 from tuner.sweep.fields import Strict
 from tuner.sweep.model import Sweep
+from tuner.whole import write_json, write_text
 
 FORMAT = 1
 """Of run.json; trials.jsonl has its own."""
@@ -82,7 +82,7 @@ class Run(RunFolder):
         try:
             path = _new_folder(root, stamp)
             run = cls(path, settings)
-            run.sweep_file.write_bytes(without_secrets(sweep_text).encode("utf-8"))
+            write_text(run.sweep_file, without_secrets(sweep_text))
             write_json(run.machine_file, machine_facts())
             write_json(run.settings_file, settings.model_dump())
             run.trials_file.touch()
@@ -226,8 +226,7 @@ class Run(RunFolder):
         """
         assert self._writing is not None and self._held is not None, "append is for a locked run"
         lines = [
-            hidden_values(json.dumps(record.model_dump(), ensure_ascii=False, allow_nan=False))
-            + "\n"
+            json.dumps(record.model_dump(), ensure_ascii=False, allow_nan=False) + "\n"
             for record in records
         ]
         before = self._writing.tell()
@@ -235,7 +234,7 @@ class Run(RunFolder):
         try:
             while left:
                 left = left[self._writing.write(left) :]
-            os.fsync(self._writing.fileno())
+            synced(self._writing)
         except OSError as error:
             with suppress(OSError):  # a half line that stays is cut off by the next `locked`
                 self._writing.truncate(before)
@@ -252,6 +251,11 @@ class Run(RunFolder):
         except OSError as error:
             message = f"this cannot be written: {error.strerror}, give a run that can be"
             raise UserError(message, self.settings_file) from error
+
+
+def synced(file: FileIO) -> None:
+    """What was written is on the disk when this returns. Raises OSError."""
+    os.fsync(file.fileno())
 
 
 def _new_folder(root: Path, stamp: str) -> Path:

@@ -17,7 +17,6 @@ import math
 import zlib
 from array import array
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NoReturn
@@ -26,6 +25,7 @@ from tuner.errors import UserError
 from tuner.measure.counters import EngineCounters
 from tuner.measure.gpus import GpuTrace
 from tuner.measure.samples import RequestSample, SpecCounts, Window
+from tuner.whole import replacing
 
 FORMAT = 1
 """Format 1: the first one."""
@@ -36,13 +36,10 @@ def write_samples(path: Path, windows_by_concurrency: Mapping[int, Sequence[Wind
 
     Raises UserError where the place cannot be written to, or is full.
     """
-    unfinished = path.with_name(path.name + ".tmp")
     try:
-        _write(unfinished, windows_by_concurrency)
-        unfinished.replace(path)
+        with replacing(path) as partial:
+            _write(partial, windows_by_concurrency)
     except OSError as error:
-        with suppress(OSError):
-            unfinished.unlink(missing_ok=True)
         message = f"{error.strerror}, make it writable with space left and resume the run"
         raise UserError(message, path) from error
 

@@ -11,7 +11,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from tuner.ledger.whole import replacing
+from tuner.whole import replacing
 
 # Okabe and Ito's colours: told apart by colour-blind readers, and in grey by their lightness.
 BLUE = "#0072B2"

@@ -18,12 +18,12 @@ from tuner.engine.sglang.adaptive import (
 from tuner.engine.sglang.planned import Planned
 from tuner.engine.sglang.releases import Release, parse_version
 from tuner.errors import UserError
-from tuner.ledger.whole import write_text
 from tuner.report.answer import throughput
 from tuner.report.findings import NO_SPECULATION, Findings, Measured
 from tuner.report.text import MISSING, block, code, markdown_table, ratio
 from tuner.search.objective import objective
 from tuner.sweep.point import Point
+from tuner.whole import write_text
 
 
 def levels_table(findings: Findings) -> str | None:
