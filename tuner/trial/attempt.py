@@ -235,7 +235,7 @@ class Rig:
 
     @staticmethod
     def _send(server: Server, requests: Sequence[Request], load: Load) -> Window:
-        window = run_window(server.url, requests, load)
+        window = run_window(server.url, requests, replace(load, keys=server.keys))
         server.check_alive()
         if any(each.error is not None and not each.timed_out for each in window.samples):
             _tell_death(server)
