@@ -16,7 +16,7 @@ from tuner.ledger.run import Run
 from tuner.ledger.settled import Settled, settle
 from tuner.limits import LimitsFound
 from tuner.measure.statistics import Interval
-from tuner.sweep.model import ObjectiveSpec, Sweep
+from tuner.sweep.model import ObjectiveSpec, SearchSpec, Sweep
 
 _FAR = "outputs are far from the baseline's"
 
@@ -156,7 +156,7 @@ def _outcome(
         why = ledger.candidates[-1]
         return 1, f"{len(last)} trials in a row failed, the last one with {why.failure}"
     if not outcomes:
-        return 1, f"no answer: no candidate was measured{_within(sweep.search.time_budget)}"
+        return 1, f"no answer: no candidate was measured{_within(sweep.search)}"
     if "ok" not in outcomes:
         return 1, "no answer: no candidate could be measured"
     if value is None:
@@ -202,11 +202,11 @@ def far_words(ledger: Ledger, far: tuple[TrialRecord, ...]) -> str:
     return f"not recommended, {'; '.join(told)}"
 
 
-def _within(time_budget: float | None) -> str:
-    """Where there is a time budget, that it was too short: nothing else ends a search so early."""
-    if time_budget is None:
-        return ""
-    return f", the time budget of {time_budget:g} s was spent before the first one"
+def _within(search: SearchSpec) -> str:
+    """Where there is an end, that it was too near: nothing else ends a search so early."""
+    if search.time_budget is not None:
+        return f", the time budget of {search.time_budget:g} s left no time for the first one"
+    return "" if search.deadline is None else ", the deadline left no time for the first one"
 
 
 def held_out_of(record: TrialRecord) -> dict[int, Interval]:

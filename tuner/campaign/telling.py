@@ -3,6 +3,7 @@
 import time
 from datetime import UTC, datetime
 
+from tuner.campaign.budget import Budget
 from tuner.campaign.going import Progress, Standing
 from tuner.ledger.at_work import own_state, write_state
 from tuner.ledger.record import TrialRecord
@@ -13,8 +14,8 @@ from tuner.trial.phase import Phase
 class Telling:
     """Passes everything on; see `campaign.Progress`. Writes between windows, never in one."""
 
-    def __init__(self, progress: Progress, run: Run) -> None:
-        self._progress, self._run = progress, run
+    def __init__(self, progress: Progress, run: Run, budget: Budget) -> None:
+        self._progress, self._run, self._budget = progress, run, budget
         self._began, self._clock = datetime.now(UTC), time.monotonic()
         self._measured = 0
         self._left: int | None = None
@@ -53,4 +54,6 @@ class Telling:
         if not self._measured or self._left is None:
             return None
         each = (time.monotonic() - self._clock) / self._measured
-        return round(each * max(0, self._left), 1)
+        left = each * max(0, self._left)
+        most = self._budget.left_s
+        return round(left if most is None else max(0.0, min(left, most)), 1)

@@ -12,6 +12,7 @@ from tuner.campaign.going import Standing
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.sweep.door import LoadedSweep
+from tuner.sweep.durations import spell_time
 from tuner.sweep.point import Point
 from tuner.trial.phase import Phase
 
@@ -126,10 +127,3 @@ def outcome(record: TrialRecord) -> str:
             f"{at}{figures['output_tok_s']:.1f} tok/s" + (f", {ratio:.3f}x" if ratio else "")
         )
     return "; ".join(shown)
-
-
-def spell_time(seconds: float) -> str:
-    """`45 s`, `12 min`, `3.4 h`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

@@ -9,12 +9,12 @@ from typing import Any
 import click
 
 from tuner.choice import fastest_candidate
-from tuner.cli.progress import spell_time
 from tuner.errors import UserError
 from tuner.ledger.at_work import State, read_state
 from tuner.ledger.leftover import clear, leftovers
 from tuner.ledger.run import Run
 from tuner.sweep.document import read_document
+from tuner.sweep.durations import spell_time
 from tuner.sweep.space import Space
 
 

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import click
 
+from tuner.campaign.budget import refuse_past
 from tuner.campaign.campaign import as_begun, begin_run, measure_all, reopen_run
 from tuner.cli.arguments import TrialCount, unused_trials
 from tuner.cli.finish import run_on_finish
@@ -21,7 +22,7 @@ from tuner.memory.fits import machine_of, narrowed
 from tuner.memory.guard import guarded
 from tuner.report.run_report import write_report
 from tuner.result import Result, summarise_run
-from tuner.sweep.door import LoadedSweep, load_sweep, with_trials
+from tuner.sweep.door import LoadedSweep, load_sweep, with_deadline, with_trials
 
 
 @dataclass(frozen=True)
@@ -34,11 +35,15 @@ class SweepOptions:
     trials: TrialCount | None
     resume: Path | None
     as_json: bool
+    deadline: str | None = None
 
 
 def run(options: SweepOptions) -> int:
     """Run or resume a sweep, write its report, print what it found. Returns the exit code."""
     loaded = _load_again(options.resume, options) if options.resume else _load(options)
+    if options.deadline is not None:
+        loaded = with_deadline(loaded, options.deadline)
+    refuse_past(loaded.sweep.search)
     engine = make_engine(loaded.sweep)
     # What an engine refuses is said before a folder is made.
     checked = engine.check(loaded)

@@ -183,3 +183,9 @@ def with_trials(loaded: LoadedSweep, trials: int) -> LoadedSweep:
     """The same sweep with another number of candidates, as `--trials N` asks."""
     search = loaded.sweep.search.model_copy(update={"trials": trials})
     return replace(loaded, sweep=loaded.sweep.model_copy(update={"search": search}))
+
+
+def with_deadline(loaded: LoadedSweep, deadline: str) -> LoadedSweep:
+    """The same sweep with another end, as `--deadline 07:30` asks."""
+    search = loaded.sweep.search.model_copy(update={"deadline": deadline})
+    return replace(loaded, sweep=loaded.sweep.model_copy(update={"search": search}))

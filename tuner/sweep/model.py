@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from tuner.sweep import words
+from tuner.sweep.deadline import Deadline
 from tuner.sweep.durations import Seconds
 from tuner.sweep.engine_keys import EngineSpec
 from tuner.sweep.exclude import ExcludeSpec
@@ -210,8 +211,12 @@ class SearchSpec(Strict):
     seed: Annotated[int, Field(ge=0)] = 0
     """Of samplers, and of ties."""
     time_budget: Seconds | None = None
-    """No new candidate is begun after this, what is being measured is finished
-    (docs/long_runs.md#when-it-ends); default: no end."""
+    """From the baseline on, of each call. Nothing is begun that is not expected to end before it,
+    and candidates leave time for the closing launches; what is being measured is finished
+    (docs/long_runs.md#when-it-ends). Default: no end."""
+    deadline: Deadline | None = None
+    """The same as a time on the clock: `"07:30"`, the next one here when specbench is called, or
+    `2026-12-01T07:30+01:00`; `--deadline` gives another one for a call. Default: none."""
     objective: ObjectiveSpec = ObjectiveSpec()
     limits: dict[LimitName, Annotated[float, Field(gt=0, le=1e9)]] = {}
     """Latencies in ms that what is recommended keeps, at every concurrency or at the one that
