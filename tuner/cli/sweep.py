@@ -1,7 +1,8 @@
 """`specbench sweep`: every step of a run by name."""
 
 import json
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
@@ -17,6 +18,7 @@ from tuner.engine.base import Checked, Engine
 from tuner.engine.make import make_engine
 from tuner.engine.process import interrupts_deferred
 from tuner.errors import EngineFailure, UserError
+from tuner.ledger.gpu_claims import claimed
 from tuner.ledger.run import Run
 from tuner.memory.fits import machine_of, narrowed
 from tuner.memory.guard import guarded
@@ -36,6 +38,7 @@ class SweepOptions:
     resume: Path | None
     as_json: bool
     deadline: str | None = None
+    share_gpus: bool = False
 
 
 def run(options: SweepOptions) -> int:
@@ -51,9 +54,12 @@ def run(options: SweepOptions) -> int:
     machine = machine_of(engine, loaded.sweep)
     checked = narrowed(checked, machine)
     engine = guarded(engine, machine)
-    folder = _folder(options, checked.loaded)
-    end_on_signals(outlive_terminal=True)
-    return _go(options, checked, folder, engine).exit_code
+    with claimed(checked.loaded.sweep, os.environ, share=options.share_gpus) as claims:
+        folder = _folder(options, checked.loaded)
+        claims.tell(folder.path)
+        checked = replace(checked, notes=(*checked.notes, *claims.notes))
+        end_on_signals(outlive_terminal=True)
+        return _go(options, checked, folder, engine).exit_code
 
 
 def _go(options: SweepOptions, checked: Checked, folder: Run, engine: Engine) -> Result:
