@@ -1,6 +1,7 @@
 """What is installed: a range with an end for each dependency, and versions within it for CI."""
 
 import tomllib
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,7 @@ from packaging.utils import canonicalize_name
 
 PROJECT = tomllib.loads(Path("pyproject.toml").read_text(encoding="utf-8"))["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-DECLARED = [Requirement(each) for each in [*PROJECT["dependencies"], *sum(EXTRAS.values(), [])]]
+DECLARED = [Requirement(each) for each in [*PROJECT["dependencies"], *chain(*EXTRAS.values())]]
 PINNED = [
     Requirement(line)
     for line in Path("requirements-ci.txt").read_text(encoding="utf-8").splitlines()

@@ -128,16 +128,23 @@ def ask_to_stop(path: Path) -> None:
 def clean(paths: list[Path], is_asked_for_all: bool, does: bool) -> int:
     """List what killed runs left, or remove it. Returns the exit code. Raises UserError."""
     runs = sorted(file.parent for file in Path("results").glob("*/*/trials.jsonl"))
-    left = 0
+    left, refusal = 0, None
     for path in runs if is_asked_for_all else paths:
-        run = Run.open(path)
-        if is_asked_for_all and run.is_being_written:
-            click.echo(f"{path}: at work, left alone")
-            continue
-        found = leftovers(run)
-        left += len(found)
-        for line in clear(run) if does and found else (f"{e.path}: {e.what}" for e in found):
-            click.echo(line)
+        try:
+            run = Run.open(path)
+            if is_asked_for_all and run.is_being_written:
+                click.echo(f"{path}: at work, left alone")
+                continue
+            found = leftovers(run)
+            left += len(found)
+            for line in clear(run) if does and found else (f"{e.path}: {e.what}" for e in found):
+                click.echo(line)
+        except UserError as error:  # a broken run, or another user's: the others are looked at
+            if refusal is not None:
+                click.echo(f"specbench: {refusal}", err=True)
+            refusal = error
+    if refusal is not None:
+        raise refusal
     if not left:
         click.echo("nothing is left behind")
     elif not does:

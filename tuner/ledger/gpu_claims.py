@@ -98,11 +98,10 @@ def claimed(sweep: Sweep, inherited: Mapping[str, str], *, share: bool) -> Itera
             try:
                 folder = _folder(inherited)
                 files = {name: stack.enter_context(_open(folder, gpus[name])) for name in gpus}
+                _lock(claims, files, share=share)
             except OSError as error:
                 why = error.strerror or str(error)
                 claims.notes = (f"whether another specbench uses these GPUs is not known: {why}",)
-            else:
-                _lock(claims, files, share=share)
         yield claims
 
 

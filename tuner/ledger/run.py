@@ -16,7 +16,7 @@ from tuner import __version__
 from tuner.errors import UserError
 from tuner.ledger.at_work import forget_state
 from tuner.ledger.folder import RunFolder
-from tuner.ledger.left_behind import end_servers, lock_soon, try_lock
+from tuner.ledger.left_behind import end_servers, hold, is_locked
 from tuner.ledger.lines import Ledger, parse_ledger
 from tuner.ledger.machine import machine_facts, read_machine
 from tuner.ledger.models_kept import keep_configs, read_configs
@@ -98,6 +98,7 @@ class Run(RunFolder):
         """An existing run. Raises UserError where `path` is none, or a newer specbench's."""
         settings_file = path / "run.json"
         try:
+            _require_file(settings_file)
             data = json.loads(settings_file.read_bytes())
         except FileNotFoundError as error:
             message = "this is no run folder (it has no run.json), give results/NAME/RUN-ID"
@@ -163,6 +164,7 @@ class Run(RunFolder):
         if self._held is not None:
             return self._held
         try:
+            _require_file(self.trials_file)
             data = self.trials_file.read_bytes()
         except OSError as error:
             raise UserError(f"{error.strerror}, restore it", self.trials_file) from error
@@ -176,8 +178,10 @@ class Run(RunFolder):
     def is_being_written(self) -> bool:
         """Another process holds the run now."""
         try:
+            if not self.trials_file.is_file():
+                return False
             with self.trials_file.open("rb") as file:
-                return not try_lock(file)
+                return is_locked(file)
         except OSError:
             return False
 
@@ -195,7 +199,7 @@ class Run(RunFolder):
         except OSError as error:
             raise UserError(f"{error.strerror}, it must be writable", self.trials_file) from error
         with file:
-            if not lock_soon(file):
+            if not hold(file):
                 message = "another specbench is writing this run, wait for it or stop it"
                 raise UserError(message, self.path)
             data = file.readall()
@@ -251,6 +255,12 @@ class Run(RunFolder):
         except OSError as error:
             message = f"this cannot be written: {error.strerror}, give a run that can be"
             raise UserError(message, self.settings_file) from error
+
+
+def _require_file(path: Path) -> None:
+    """Raises UserError for what is there and no file: a pipe would be waited for, for ever."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise UserError("this is no file, restore it", path)
 
 
 def synced(file: FileIO) -> None:
