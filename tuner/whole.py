@@ -29,9 +29,11 @@ def replacing(file: Path) -> Iterator[Path]:
         yield partial
         _synced(partial)
         partial.replace(file)
-    except BaseException:
+    except BaseException as error:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
+        if isinstance(error, OSError) and str(error.filename) == str(partial):
+            error.filename = str(file)  # the name that the user knows
         raise
     with suppress(OSError):  # a file system without it; the file itself is whole
         _synced(file.parent)

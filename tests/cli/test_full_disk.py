@@ -91,6 +91,13 @@ def test_a_file_that_cannot_be_written_whole_is_as_it_was(tmp_path: Path) -> Non
     assert file.read_text() == "yesterday"
 
 
+def test_a_file_that_cannot_be_written_is_told_by_its_own_name(tmp_path: Path) -> None:
+    """`best.yaml.4711.partial: Permission denied` sends nobody to the right place."""
+    with pytest.raises(OSError) as caught:
+        write_text(tmp_path / "none" / "best.yaml", "x")
+    assert caught.value.filename == str(tmp_path / "none" / "best.yaml")
+
+
 def test_files_are_on_the_disk_before_they_have_their_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
