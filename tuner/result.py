@@ -16,6 +16,7 @@ from tuner.ledger.run import Run
 from tuner.ledger.settled import Settled, settle
 from tuner.limits import LimitsFound
 from tuner.measure.statistics import Interval
+from tuner.sweep.level import Level
 from tuner.sweep.model import ObjectiveSpec, Sweep
 
 _FAR = "outputs are far from the baseline's"
@@ -34,12 +35,12 @@ class Result:
     best: TrialRecord | None
     """`fastest` where its objective is above 1, or `plain` where that is faster still; None: no
     speculation is the best, or `fastest` is None too and nothing is known."""
-    speedup: Mapping[int, Interval]
+    speedup: Mapping[Level, Interval]
     """Of `best` by concurrency; exactly 1 where the baseline is the best; {} where nothing was
     compared: no baseline, no candidate with numbers, an endpoint."""
-    by_level: Mapping[int, LevelBest]
+    by_level: Mapping[Level, LevelBest]
     """The fastest at each concurrency; {} where nothing was compared."""
-    by_kind: Mapping[int, Sequence[KindFound]]
+    by_kind: Mapping[Level, Sequence[KindFound]]
     """Kinds of prompts at each concurrency, of `fastest`; {} where nothing was compared."""
     confirmed: TrialRecord | None
     """`best` measured again on a server of its own, where that was done: it was on a shared one."""
@@ -209,12 +210,12 @@ def _within(time_budget: float | None) -> str:
     return f", the time budget of {time_budget:g} s was spent before the first one"
 
 
-def held_out_of(record: TrialRecord) -> dict[int, Interval]:
+def held_out_of(record: TrialRecord) -> dict[Level, Interval]:
     """The same on prompts that no candidate was chosen on; {} where that was not measured."""
     return {} if record.held_out is None else ratios_of(record.held_out.metrics)
 
 
-def _shown(ratios: Mapping[int, Interval]) -> dict[str, dict[str, float | None]]:
+def _shown(ratios: Mapping[Level, Interval]) -> dict[str, dict[str, float | None]]:
     return {str(level): each.to_json() for level, each in ratios.items()}
 
 

@@ -12,6 +12,7 @@ from tuner.campaign.going import Standing
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.sweep.door import LoadedSweep
+from tuner.sweep.level import at
 from tuner.sweep.point import Point
 from tuner.trial.phase import Phase
 
@@ -48,7 +49,7 @@ class Watch:
         doing: str = phase.doing
         if doing == "measuring" and phase.window is not None:
             doing = f"measuring {phase.window}/{phase.windows}"
-        level = "" if phase.concurrency is None else f" at concurrency {phase.concurrency}"
+        level = "" if phase.concurrency is None else f" {at(phase.concurrency)}"
         plain = "no speculation, " if phase.role == "plain" else ""
         trial = f"trial {phase.trial}, {plain}{self._name(phase.point)}"
         if phase.doing == "launching" and phase.sharing > 1:

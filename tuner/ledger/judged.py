@@ -1,10 +1,11 @@
 """Parts of a ledger line that judge a trial: its outputs, its task, its limits."""
 
-from typing import Literal
+from typing import Annotated, Literal
 
 from pydantic import Field
 
 from tuner.sweep.fields import Strict
+from tuner.sweep.level import RATE
 
 
 class OutputCounts(Strict):
@@ -60,7 +61,8 @@ class TaskLine(Strict):
 class BrokenLimit(Strict):
     """A latency above its limit in `search.limits`."""
 
-    concurrency: int
+    concurrency: int | Annotated[str, Field(pattern=f"^{RATE}$")]
+    """The level: a concurrency, or a rate such as `4/s`."""
     metric: str
     value: float
     limit: float = Field(gt=0)

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tuner.ledger.judged import BrokenLimit
+from tuner.sweep.level import at, level_of
 from tuner.sweep.model import SearchSpec
 
 
@@ -15,11 +16,16 @@ def broken_limits(
     At every concurrency, or at the one that `search.objective.over` names. What was not measured
     breaks nothing.
     """
-    over = search.objective.over
+    only = search.objective.level
     return [
-        BrokenLimit(concurrency=int(level), metric=name, value=value, limit=limit)
+        BrokenLimit(
+            concurrency=int(level) if level.isdecimal() else level,
+            metric=name,
+            value=value,
+            limit=limit,
+        )
         for level, figures in metrics.items()
-        if not isinstance(over, int) or int(level) == over
+        if only is None or level_of(level) == only
         for name, limit in search.limits.items()
         if (value := figures.get(name)) is not None and value > limit
     ]
@@ -38,7 +44,7 @@ def limits_words(limits: Mapping[str, float]) -> str:
 def broken_words(broken: Sequence[BrokenLimit]) -> str:
     """`tpot_ms_p90 is 34.2 at concurrency 8, 14 % over 30`, one after the other."""
     return "; ".join(
-        f"{each.metric} is {each.value:.4g} at concurrency {each.concurrency}, "
+        f"{each.metric} is {each.value:.4g} {at(each.concurrency)}, "
         f"{100 * each.excess:.2g} % over {each.limit:g}"
         for each in broken
     )

@@ -26,6 +26,7 @@ from tuner.measure.statistics import speedup
 from tuner.search.decision import Decision
 from tuner.sweep.artificial import made_up
 from tuner.sweep.door import LoadedSweep
+from tuner.sweep.level import Rate
 from tuner.sweep.point import Point
 from tuner.sweep.random_words import random_words
 from tuner.sweep.turns import to_send
@@ -105,12 +106,15 @@ class Bench(Rig):
     ) -> "Bench":
         """Choose and tokenise the prompts. Raises EngineFailure where tokenising fails."""
         workload = loaded.sweep.workload
-        counts = {level: max(workload.requests, level) for level in workload.concurrency}
+        counts = {level: workload.requests_at(level) for level in workload.levels}
         most = max(counts.values())
         prompts = pick(loaded.prompts, most, workload.seed)
         others = held_out(loaded.prompts, most, workload.seed)
-        sent = {n: to_send(prompts, workload.turns, count, n) for n, count in counts.items()}
-        unseen = {n: to_send(others, workload.turns, count, n) for n, count in counts.items()}
+        streams = {n: 1 if isinstance(n, Rate) else n for n in counts}
+        sent, unseen = (
+            {n: to_send(some, workload.turns, count, streams[n]) for n, count in counts.items()}
+            for some in (prompts, others)
+        )
         whole = max(sent.values(), key=len)
         tokenised = engine.tokenise((*whole, *max(unseen.values(), key=len)))
         first, second = tokenised.requests[: len(whole)], tokenised.requests[len(whole) :]

@@ -5,6 +5,7 @@ from typing import Literal
 
 from tuner.errors import EngineFailure
 from tuner.ledger.record import Role
+from tuner.sweep.level import Level
 from tuner.sweep.point import Point
 
 
@@ -16,7 +17,7 @@ class Phase:
     role: Role
     point: Point | None
     doing: Literal["launching", "warming", "measuring", "stopping"]
-    concurrency: int | None = None
+    concurrency: Level | None = None
     window: int | None = None
     """The window that runs, from 1."""
     windows: int | None = None
