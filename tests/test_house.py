@@ -26,6 +26,7 @@ FLOORS = (
     "kinds",
     "limits",
     "fastest",
+    "crossing",
     "result",
     "foreign",
     "campaign",

@@ -121,7 +121,7 @@ def outcome(record: TrialRecord) -> str:
         return f"{record.outcome}, {record.failure}: {record.message}"
     shown = []
     for level, figures in record.metrics.items():
-        at = f"c{level} " if len(record.metrics) > 1 else ""
+        at = f"{level if '/s' in level else f'c{level}'} " if len(record.metrics) > 1 else ""
         ratio = figures.get("speedup")
         shown.append(
             f"{at}{figures['output_tok_s']:.1f} tok/s" + (f", {ratio:.3f}x" if ratio else "")

@@ -8,6 +8,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tuner.choice import objective_of
+from tuner.crossing import crossing_words, overload_words
 from tuner.engine.script import shell_line
 from tuner.fastest import speedups_of
 from tuner.ledger.output_words import outputs_words, task_words
@@ -160,7 +161,8 @@ def _answer(result: Result) -> str:
     if result.baseline is not None and result.confirmed is not None:
         scores = task_words(result.baseline.task, result.confirmed.task)
         lines += [f"task: {scores}"] if scores else []
-    if result.limits.asked:
+    lines += [w for w in (crossing_words(result.by_rate), overload_words(result.by_rate)) if w]
+    if result.limits.asked or result.limits.broken:
         lines.append(result.limits.words())
     if result.far:
         lines.append(far_words(result.settled.ledger, result.far))

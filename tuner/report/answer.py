@@ -6,7 +6,7 @@ from tuner.measure.statistics import Interval
 from tuner.report.confirmed import chosen_words, confirmed_words, refuted_words
 from tuner.report.cycle_words import why_it_loses
 from tuner.report.findings import Findings, Measured
-from tuner.report.limits import limits_line
+from tuner.report.limits import limits_line, rates_line
 from tuner.report.outputs import same_output
 from tuner.report.repeated import drift_words
 from tuner.report.text import change, code, count, escaped, interval, markdown_table, number, ratio
@@ -69,6 +69,7 @@ def answer(findings: Findings) -> list[str]:
         drift_words(findings),
         confirmed_words(findings, best),
         chosen_words(findings, best),
+        rates_line(findings),
         limits_line(findings, best),
         same_output(findings),
         refuted_words(findings, best),

@@ -27,7 +27,9 @@ class WorkloadSpec(Strict):
     """Tokens of each answer."""
     temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
     """Of sampling; 0 is greedy, and only greedy outputs are compared."""
-    concurrency: list[Annotated[int, Field(ge=1, le=MAX_CONCURRENCY)]] = Field([1], min_length=1)
+    concurrency: list[Annotated[int, Field(ge=1, le=MAX_CONCURRENCY)]] = Field(
+        default=[1], min_length=1
+    )
     """Numbers of streams held open at a time; each level is measured by itself. With several
     request rates one number, the most that are open at any rate."""
     request_rate: RequestRate | Annotated[list[RequestRate], Field(min_length=1)] | None = None

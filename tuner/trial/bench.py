@@ -217,7 +217,7 @@ class Bench(Rig):
             switch_failure=entry.switch_failure,
             decision=_written(entry.decision),
             held_out=self._held_out(entry),
-            broken=broken_limits(metrics, self.sweep.search),
+            broken=broken_limits(metrics, self.sweep.search, entry.baseline),
             outputs=outputs,
             task=None if failure is not None else self._task(phase, entry.taken.task),
         )
@@ -273,7 +273,14 @@ class Bench(Rig):
         for level, windows in measured.items() if entry.failure is None else ():
             figures = summarise(windows, steps, topk, self.sweep.search.limits)
             below = () if baseline is None else baseline.get(level, ())
-            context = Context(steps, topk, self.tokenise_doubt, self.random_words, below)
+            context = Context(
+                steps,
+                topk,
+                self.tokenise_doubt,
+                self.random_words,
+                self.sweep.workload.rate(level),
+                below,
+            )
             if baseline is not None:
                 metric = self.sweep.search.objective.metric
                 figures |= speedup_figures(speedup(baseline[level], windows, metric))

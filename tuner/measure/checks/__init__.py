@@ -25,6 +25,8 @@ _CHECKS: tuple[Callable[[Level], Iterator[Doubt]], ...] = (
     speed.too_few_tokens,
     speed.noisy,
     speed.client_bound,
+    speed.late_client,
+    speed.overloaded,
     speed.cold_cache,
     speed.prefill_bound,
     clocks.other_clock,
