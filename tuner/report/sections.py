@@ -60,6 +60,8 @@ def workload(findings: Findings) -> str:
     load, measure = findings.sweep.workload, findings.sweep.measure
     settings = findings.run.settings
     read = f"; read as {settings.prompts_read}" if settings.prompts_read else ""
+    if (answers := findings.run.conversations_hash) is not None:
+        read += f"; those answers are in conversations.jsonl, content {answers}"
     cut = any(is_cut(findings, level) for level in findings.levels)
     fewer = " (fewer where a column has them)" if cut else ""
     return (

@@ -20,7 +20,8 @@ class WorkloadSpec(Strict):
     MT-Bench's, SPEED-Bench's, GSM8K's or HumanEval's (docs/workload.md#prompt-files)."""
     turns: Literal["first", "all"] = "first"
     """Of conversations: the first turn of each, or every turn of the user, one after the other,
-    each after the file's own answers (docs/workload.md#conversations)."""
+    each after the file's own answers, or where it has none (MT-Bench, SPEED-Bench) those of the
+    server without speculation (docs/workload.md#conversations)."""
     requests: Annotated[int, Field(ge=1, le=1_000_000)] = 16
     """Requests of one measured window; a level above it sends one request per stream."""
     output_tokens: Annotated[int, Field(ge=2, le=1_000_000)] = 256

@@ -26,16 +26,14 @@ from tuner.measure.statistics import speedup
 from tuner.search.decision import Decision
 from tuner.sweep.artificial import made_up
 from tuner.sweep.door import LoadedSweep
-from tuner.sweep.level import Rate
 from tuner.sweep.point import Point
 from tuner.sweep.random_words import random_words
-from tuner.sweep.turns import to_send
-from tuner.sweep.workload import held_out, pick
 from tuner.trial.attempt import ATTEMPTS, Attempt, Rig, config_of
 from tuner.trial.notes import note, retries, version_doubt
 from tuner.trial.outputs import far_note, outputs_of, scored
 from tuner.trial.phase import Phase
 from tuner.trial.race import Race
+from tuner.trial.sent import sent_of
 from tuner.trial.taken import Taken, Windows
 
 
@@ -105,16 +103,8 @@ class Bench(Rig):
         cls, engine: Engine, loaded: LoadedSweep, run: Run, report: Callable[[Phase], None]
     ) -> "Bench":
         """Choose and tokenise the prompts. Raises EngineFailure where tokenising fails."""
-        workload = loaded.sweep.workload
-        counts = {level: workload.requests_at(level) for level in workload.levels}
-        most = max(counts.values())
-        prompts = pick(loaded.prompts, most, workload.seed)
-        others = held_out(loaded.prompts, most, workload.seed)
-        streams = {n: 1 if isinstance(n, Rate) else n for n in counts}
-        sent, unseen = (
-            {n: to_send(some, workload.turns, count, streams[n]) for n, count in counts.items()}
-            for some in (prompts, others)
-        )
+        found = sent_of(loaded)
+        sent, unseen = found.chosen_on, found.unseen
         whole = max(sent.values(), key=len)
         tokenised = engine.tokenise((*whole, *max(unseen.values(), key=len)))
         first, second = tokenised.requests[: len(whole)], tokenised.requests[len(whole) :]

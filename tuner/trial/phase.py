@@ -16,7 +16,7 @@ class Phase:
     trial: int
     role: Role
     point: Point | None
-    doing: Literal["launching", "warming", "measuring", "stopping"]
+    doing: Literal["launching", "answering", "warming", "measuring", "stopping"]
     concurrency: Level | None = None
     window: int | None = None
     """The window that runs, from 1."""

@@ -17,6 +17,7 @@ _CHECKS: tuple[Callable[[Level], Iterator[Doubt]], ...] = (
     answers.failed_requests,
     answers.token_counts,
     answers.unequal_lengths,
+    answers.other_prompts,
     answers.loops,
     speculation.counts,
     speculation.acceptance,

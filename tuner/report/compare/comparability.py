@@ -88,6 +88,7 @@ def _question(findings: Findings) -> dict[str, object]:
         "model.target": model.target,
         "model.tp": model.tp,
         "the prompts' content": findings.run.settings.prompts,
+        "the answers before later turns": findings.run.conversations_hash,
         "workload.turns": load.turns,
         "workload.request_rate": "a list" if several else load.request_rate,
         "workload.concurrency of the rates": load.concurrency[0] if several else None,
