@@ -93,9 +93,8 @@ def test_runs_of_other_answers_are_not_compared(tmp_path: Path) -> None:
     one, other = (measured(loaded, tmp_path / name) for name in ("one", "other"))
     compare([one, other])
     text = other.conversations_file.read_text(encoding="utf-8")
-    other.conversations_file.write_text(
-        text.replace('"assistant", "content": "', '"assistant", "content": "Well,')
-    )
+    said = '"assistant", "content": "'
+    other.conversations_file.write_text(text.replace(said, f"{said}Well,"))
     with pytest.raises(NotComparable, match="the answers before later turns is"):
         compare([one, other])
 
@@ -103,9 +102,8 @@ def test_runs_of_other_answers_are_not_compared(tmp_path: Path) -> None:
 def test_a_server_that_cannot_answer_ends_the_run_before_it_measures(tmp_path: Path) -> None:
     loaded = asking(tmp_path)
     path = loaded.path
-    path.write_text(
-        path.read_text().replace("faults: []", "faults: [{kind: hang-after, value: 2}]")
-    )
+    hangs = "faults: [{kind: hang-after, value: 2}]"
+    path.write_text(path.read_text().replace("faults: []", hangs))
     loaded = load_sweep(path)
     run = begin_run(tmp_path / "out", loaded, None)
     with pytest.raises(EngineFailure, match="no new token came"):

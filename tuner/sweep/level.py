@@ -12,6 +12,9 @@ from dataclasses import dataclass
 RATE = r"(?:0|[1-9][0-9]*)(?:\.[0-9]+)?/s"
 """How a rate is written."""
 
+PLACES = 6
+"""Decimals of a rate's name."""
+
 _RATE = re.compile(RATE)
 _CONCURRENCY = re.compile(r"[1-9][0-9]*")
 
@@ -69,4 +72,4 @@ def columns(level: Level) -> dict[str, float | None]:
 
 def _decimal(number: float) -> str:
     """Without an exponent and without a needless `.0`: 100000, 0.25."""
-    return f"{number:.6f}".rstrip("0").rstrip(".")
+    return f"{number:.{PLACES}f}".rstrip("0").rstrip(".")

@@ -5,7 +5,7 @@ from typing import Annotated, Literal
 from pydantic import Field
 
 from tuner.sweep.fields import Strict
-from tuner.sweep.level import Level, Rate
+from tuner.sweep.level import PLACES, Level, Rate
 
 MAX_CONCURRENCY = 512
 RequestRate = Annotated[float, Field(ge=0.001, le=100_000)]
@@ -53,7 +53,7 @@ class WorkloadSpec(Strict):
         """What each configuration is measured at: the rates where there is a list of them, or
         else the concurrencies, as the file has them."""
         if isinstance(self.request_rate, list):
-            return tuple(Rate(each) for each in self.request_rate)
+            return tuple(Rate(round(each, PLACES)) for each in self.request_rate)
         return tuple(self.concurrency)
 
     def requests_at(self, level: Level) -> int:
