@@ -7,6 +7,7 @@ from tuner.campaign.budget import CLOCK, Budget, Clock, Pace
 from tuner.campaign.candidates import search_candidates
 from tuner.campaign.closing import confirms
 from tuner.campaign.communication import narrowed_by_comm
+from tuner.campaign.conversations import with_conversations
 from tuner.campaign.going import Progress, Search, Standing, standing_of
 from tuner.campaign.shown import Showing, Watched, layout_of
 from tuner.campaign.studied import (
@@ -151,6 +152,7 @@ def measure_all(
         for crowd in gpu.crowded(Launches(loaded.sweep, os.environ).environment):
             progress.note(f"{crowd}, before the first launch")
     if loaded.sweep.engine.kind == "endpoint":
+        loaded = with_conversations(loaded, run, engine, progress.phase)
         _measure_endpoint(Bench.prepare(engine, loaded, run, progress.phase), progress)
     else:
         # Before the first launch: a storage that does not work is a mistake in the sweep file.
@@ -159,6 +161,7 @@ def measure_all(
         showing = Showing(run, loaded.sweep, layout, stored)
         watched = Watched(progress, showing)
         try:
+            loaded = with_conversations(loaded, run, engine, watched.phase)
             bench = Bench.prepare(engine, loaded, run, watched.phase)
             _search(bench, loaded, budget, watched, clock)
         finally:

@@ -8,6 +8,7 @@ from tuner.campaign.going import Progress, Standing
 from tuner.ledger.at_work import own_state, write_state
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
+from tuner.sweep.level import Rate
 from tuner.trial.phase import Phase
 
 
@@ -24,13 +25,14 @@ class Telling:
 
     def phase(self, phase: Phase) -> None:
         point = "no speculation" if phase.point is None else phase.point.label()
+        level = phase.concurrency
         state = own_state(
             self._began,
             phase.doing,
             trial=phase.trial,
             role=phase.role,
             configuration=point,
-            concurrency=phase.concurrency,
+            concurrency=str(level) if isinstance(level, Rate) else level,
             window=phase.window,
             windows=phase.windows,
             left_s=self._left_s(),

@@ -15,6 +15,7 @@ from tuner.ledger.leftover import clear, leftovers
 from tuner.ledger.run import Run
 from tuner.sweep.document import read_document
 from tuner.sweep.durations import spell_time
+from tuner.sweep.level import at
 from tuner.sweep.space import Space
 
 
@@ -84,7 +85,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
         lines.append(f"  process {now['pid']} on {now['host']}, since {now['began']}")
         about = "" if now["trial"] is None else f"trial {now['trial']}, {now['configuration']}: "
         window = "" if now["window"] is None else f" {now['window']}/{now['windows']}"
-        level = "" if now["concurrency"] is None else f" at concurrency {now['concurrency']}"
+        level = "" if now["concurrency"] is None else f" {at(now['concurrency'])}"
         lines.append(f"  {about}{now['doing']}{window}{level} (said {now['told']})")
     count = f"  {found['done']} of {found['wanted']} candidates"
     lines.append(count + (f", {found['failed']} without numbers" if found["failed"] else ""))

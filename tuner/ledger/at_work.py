@@ -36,7 +36,8 @@ class State:
     trial: int | None = None
     role: str | None = None
     configuration: str | None = None
-    concurrency: int | None = None
+    concurrency: int | str | None = None
+    """The level: a concurrency, or a rate such as `4/s`."""
     window: int | None = None
     windows: int | None = None
     left_s: float | None = None

@@ -10,6 +10,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from tuner.errors import UserError
 from tuner.ledger.judged import BrokenLimit, OutputsLine, PathInRun, TaskLine
 from tuner.sweep.fields import Strict
+from tuner.sweep.level import level_of
 from tuner.sweep.point import FlagValue, Point
 
 FORMAT = 1
@@ -189,8 +190,7 @@ class TrialRecord(Strict):
 def _numbers(value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Metrics themselves. Raises ValueError where they are none."""
     for level, figures in value.items():
-        if not (level.isascii() and level.isdecimal()) or level.startswith("0"):
-            raise ValueError(f"'{level}' is no concurrency, write a positive whole number")
+        level_of(level)
         for name, figure in figures.items():
             _require_figure(name, figure)
         if figures.get("speedup") is not None and not {"speedup_low", "speedup_high"} <= {*figures}:

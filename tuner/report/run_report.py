@@ -26,6 +26,7 @@ from tuner.report.searched import search_table
 from tuner.report.text import block, code, escaped
 from tuner.report.top_table import top_tables
 from tuner.report.winner import launch_command, write_winner
+from tuner.sweep.level import axis
 from tuner.whole import write_text
 
 
@@ -61,6 +62,7 @@ def _written(findings: Findings) -> Path:
         artificial=sections.artificial_words(findings),
         answer=answer(findings),
         answer_table=answer_table(findings),
+        axis=axis(findings.levels),
         levels_table=levels_table(findings),
         adaptive=write_adaptive(findings),
         launch_words=sections.launch_words(findings),
