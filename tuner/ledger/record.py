@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, Self
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from tuner.errors import UserError
+from tuner.ledger.asked import AskedLine, PlaceLine
 from tuner.ledger.judged import BrokenLimit, OutputsLine, TaskLine
 from tuner.sweep.fields import Strict
 from tuner.sweep.point import FlagValue, Point
@@ -127,6 +128,11 @@ class TrialRecord(Strict):
     """By concurrency, as text; {} of a baseline, an endpoint, and in older ledgers."""
     held_out: HeldOut | None = None
     """Of a baseline and of what confirms a winner; None where it was not measured."""
+    place: PlaceLine | None = None
+    """Where it was measured; None where the run has one place only."""
+    asked: AskedLine | None = None
+    """What the search knew when it proposed this point; None where that is all that stands above
+    this line."""
 
     @field_validator("point")
     @classmethod
