@@ -12,12 +12,15 @@ from tests.measure.make import World
 from tests.played import speed
 from tuner.engine.base import ServerConfig
 from tuner.engine.simulated.engine import SimulatedEngine
+from tuner.ledger.folder import RunFolder
 from tuner.measure.samples import Request, Window
 from tuner.sweep.point import Point
 from tuner.trial.attempt import Attempt, Rig
 from tuner.trial.phase import Phase
 
 LAUNCH_S = 1.0
+SLOWED = 0.9
+"""Speed in a slot with servers beside it, over that of one alone."""
 
 
 class PlayedServer:
@@ -51,7 +54,10 @@ class KnownRig(Rig):
         raise AssertionError("nothing is sent")
 
     def _measure(self, server: Any, phase: Phase, attempt: Attempt) -> None:
-        known_measure(self, server, phase, attempt)
+        """Beside others everything is slower alike."""
+        assert phase.concurrency is not None
+        share = SLOWED if phase.role in ("abreast", "candidate") else 1.0
+        attempt.taken[phase.point].add(phase.concurrency, known_window(phase.point, share), 0.01)
 
 
 def known_measure(_rig: Rig, _server: Any, phase: Phase, attempt: Attempt) -> None:
@@ -60,12 +66,13 @@ def known_measure(_rig: Rig, _server: Any, phase: Phase, attempt: Attempt) -> No
     attempt.taken[phase.point].add(phase.concurrency, known_window(phase.point), 0.01)
 
 
-def known_window(point: Point | None) -> Window:
+def known_window(point: Point | None, share: float = 1.0) -> Window:
     """Its own noise for each point."""
-    return World(round(speed(point) * 1000), 8, 0.003, 0.003).windows(1, speed(point) / 50)[0]
+    world = World(round(speed(point) * 1000), 8, 0.003, 0.003)
+    return world.windows(1, share * speed(point) / 50)[0]
 
 
 def known_bare(rig: Rig) -> Rig:
     """In the place of `job.bare`."""
     requests = {level: (Request("p", "chat", "hi"),) for level in rig.requests}
-    return KnownRig(rig.engine, rig.sweep, rig.run, requests, None, print)
+    return KnownRig(rig.engine, rig.sweep, RunFolder(rig.run.path), requests, None, print)

@@ -24,6 +24,7 @@ from tuner.cli.runs import status_of
 from tuner.engine.footprint import footprints
 from tuner.engine.make import make_engine
 from tuner.ledger.run import Run
+from tuner.ledger.settled import settle
 from tuner.report.run_report import write_report
 from tuner.result import Result
 from tuner.sweep.door import LoadedSweep, load_sweep, with_slots
@@ -147,7 +148,9 @@ def test_two_slots_take_half_the_time_and_find_the_same(tmp_path: Path) -> None:
     for slots in (1, 2):
         folder = tmp_path / str(slots)
         folder.mkdir()
-        loaded = with_slots(a_sweep(folder, "sampler: grid"), slots)
+        text = a_sweep(folder, "sampler: grid").text.replace("{launches: 1}", "{launches: 2}")
+        (folder / "beside.yaml").write_text(text)
+        loaded = with_slots(load_sweep(folder / "beside.yaml"), slots)
         run, listener = begin_run(folder / "runs", loaded, None), Timing()
         engine = SleepingEngine(loaded.sweep.engine, loaded.sweep.timeouts, loaded.sweep.model)
         with (
@@ -160,8 +163,19 @@ def test_two_slots_take_half_the_time_and_find_the_same(tmp_path: Path) -> None:
         found.append({
             each.label: each.metrics["1"]["speedup"] for each in run.ledger().candidates
         })  # fmt: skip
-    assert len(found[0]) == 8 and found[0] == pytest.approx(found[1])
+    # Slower beside others, and yet as much faster than no speculation.
+    assert len(found[0]) == 8 and found[0] == pytest.approx(found[1], rel=0.005)
+    for each in run.ledger().candidates:
+        assert each.metrics["1"]["interference"] == pytest.approx(0.9, rel=0.005)
+        assert ("side by side", "doubt") in {(c["check"], c["level"]) for c in each.checks}
+    assert len(run.ledger().baselines) == 2
+    assert result_of(run) == pytest.approx(found[1], rel=0.005)
     assert took[0] / took[1] >= 1.8, took
+
+
+def result_of(run: Run) -> dict[str, float]:
+    """As it is read in the end, over all launches of the baseline."""
+    return {each.label: each.metrics["1"]["speedup"] for each in settle(run).ledger.candidates}
 
 
 class Timing(Listener):

@@ -28,7 +28,7 @@ from tuner.sweep.trusted import trusted_code
 from tuner.sweep.workload import held_out
 from tuner.trial.baselines import launches_again
 from tuner.trial.block import Block, Blocks, launches_of
-from tuner.trial.slot_rules import slots_of
+from tuner.trial.slot_rules import planned_slots, slot_notes
 
 ASSUMED_LAUNCH_S = 180.0
 """A launch of an 8B to 70B model with graph capture; a large one takes ten minutes and more."""
@@ -135,7 +135,7 @@ def make_plan(
             *([trusted] if (trusted := trusted_code(sweep)) is not None else []),
             *blocks.notes(),
             *_comm_notes(loaded),
-            *_slot_notes(loaded),
+            *slot_notes(loaded, os.environ),
             *_prompt_notes(loaded),
             *_task_notes(loaded),
         ),
@@ -160,7 +160,7 @@ def make_plan(
 def _estimate(loaded: LoadedSweep, blocks: Blocks, earlier: Sequence[TrialRecord]) -> Estimate:
     sweep = loaded.sweep
     launches, trials, workload = 0, 1, sweep.workload
-    slots, beside = _slots(loaded), (0, 0)
+    slots, beside = planned_slots(loaded, os.environ), (0, 0)
     if sweep.engine.kind != "endpoint":
         points = len(loaded.space.points)
         wanted = points if sweep.search.sampler == "grid" else min(points, sweep.search.trials)
@@ -196,32 +196,6 @@ def _estimate(loaded: LoadedSweep, blocks: Blocks, earlier: Sequence[TrialRecord
         comm_s=expected(loaded)[1] if _times_comm(loaded) else 0.0,
         slots=slots,
         beside=beside,
-    )
-
-
-def _slots(loaded: LoadedSweep) -> int:
-    """Servers at a time; as many as are asked for where the GPUs here are not those of the run."""
-    wanted = loaded.sweep.slots
-    if wanted == 1 or loaded.sweep.engine.kind != "sglang":
-        return len(slots_of(loaded, os.environ))
-    if isinstance(wanted, int):
-        return wanted
-    try:
-        return len(slots_of(loaded, os.environ))
-    except UserError:  # plans are made anywhere
-        return 1
-
-
-def _slot_notes(loaded: LoadedSweep) -> Iterator[str]:
-    if loaded.sweep.slots == 1:
-        return
-    count = _slots(loaded)
-    if count == 1:
-        yield "slots: one server at a time here, no GPUs for two are seen"
-        return
-    yield (
-        f"slots: {count} servers at a time, each on GPUs of its own; the baseline, its repetitions "
-        "and the winner's launches run alone, and the baseline once in all slots at the same time"
     )
 
 

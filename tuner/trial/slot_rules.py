@@ -1,7 +1,7 @@
 """How a machine's GPUs are split into slots, and what makes that impossible."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -77,6 +77,34 @@ def slots_of(loaded: LoadedSweep, environment: Mapping[str, str]) -> tuple[Slot,
         return tuple(Slot(n, group) for n, group in enumerate(groups))
     nodes = numa_nodes({**environment, VISIBLE: ",".join(names)})
     return tuple(_placed(n, group, nodes) for n, group in enumerate(groups))
+
+
+def planned_slots(loaded: LoadedSweep, environment: Mapping[str, str]) -> int:
+    """Servers at a time, for a plan, which is made anywhere: a number is taken as it is, and `auto`
+    is one where the GPUs here are too few. Raises UserError for what no machine can do."""
+    wanted = loaded.sweep.slots
+    if wanted == 1 or loaded.sweep.engine.kind == "simulated":
+        return len(slots_of(loaded, environment))
+    if (why := _refusal(loaded)) is not None:
+        raise loaded.document().error(("slots",), why)
+    if isinstance(wanted, int):
+        return wanted
+    names = visible_names(environment) or ()
+    return max(1, len(names) // gpus_of(loaded.sweep))
+
+
+def slot_notes(loaded: LoadedSweep, environment: Mapping[str, str]) -> Iterator[str]:
+    """What plans say about slots, where more than one is asked for."""
+    if loaded.sweep.slots == 1:
+        return
+    count = planned_slots(loaded, environment)
+    if count == 1:
+        yield "slots: one server at a time, no GPUs for two are seen here"
+        return
+    yield (
+        f"slots: {count} servers at a time, each on GPUs of its own; the baseline, its repetitions "
+        "and the winner's launches run alone, and the baseline once in all slots at the same time"
+    )
 
 
 def _refusal(loaded: LoadedSweep) -> str | None:

@@ -99,12 +99,13 @@ class Slots:
 
     def _start(self, worker: _Worker) -> None:
         context = get_context("spawn")
-        worker.pipe, theirs = context.Pipe()
-        worker.process = context.Process(
+        ours, theirs = context.Pipe()
+        process = context.Process(
             target=_serve, args=(theirs, worker.slot, self._rig), name=worker.slot.name, daemon=True
         )
-        worker.process.start()
+        process.start()
         theirs.close()
+        worker.process, worker.pipe = process, ours
 
     def _hear(self, worker: _Worker) -> None:
         """One message of a slot's process, or its end. Raises UserError where the job did."""
