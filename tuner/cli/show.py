@@ -13,6 +13,7 @@ from tuner.engine.script import shell_line
 from tuner.fastest import speedups_of
 from tuner.ledger.output_words import outputs_words, task_words
 from tuner.ledger.record import TrialRecord
+from tuner.ledger.side_by_side import side_words
 from tuner.memory.planned import words
 from tuner.plan import Plan
 from tuner.result import Result, far_words, held_out_of
@@ -162,6 +163,7 @@ def _answer(result: Result) -> str:
         scores = task_words(result.baseline.task, result.confirmed.task)
         lines += [f"task: {scores}"] if scores else []
     lines += [w for w in (crossing_words(result.by_rate), overload_words(result.by_rate)) if w]
+    lines += side_words(result.settled.ledger)
     if result.limits.asked or result.limits.broken:
         lines.append(result.limits.words())
     if result.far:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from pydantic import ValidationError
 
@@ -197,3 +198,8 @@ def with_deadline(loaded: LoadedSweep, deadline: str) -> LoadedSweep:
     """The same sweep with another end, as `--deadline 07:30` asks."""
     search = loaded.sweep.search.model_copy(update={"deadline": deadline})
     return replace(loaded, sweep=loaded.sweep.model_copy(update={"search": search}))
+
+
+def with_slots(loaded: LoadedSweep, slots: int | Literal["auto"]) -> LoadedSweep:
+    """The same sweep with another number of slots, as `--slots N` asks."""
+    return replace(loaded, sweep=loaded.sweep.model_copy(update={"slots": slots}))
