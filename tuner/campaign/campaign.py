@@ -1,8 +1,12 @@
 """The whole of a sweep: baseline, candidates until enough, and what came of it."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
+from tuner.campaign.abreast import measure_abreast
 from tuner.campaign.candidates import search_candidates
 from tuner.campaign.closing import confirms
 from tuner.campaign.communication import narrowed_by_comm
@@ -17,6 +21,7 @@ from tuner.campaign.studied import (
 from tuner.campaign.telling import Telling
 from tuner.engine import gpu
 from tuner.engine.base import Engine
+from tuner.engine.process import interrupts_deferred
 from tuner.engine.sglang.launches import Launches
 from tuner.engine.sglang.revisions import (
     ModelFacts,
@@ -36,6 +41,9 @@ from tuner.sweep.task import task_hash
 from tuner.sweep.workload import content_hash
 from tuner.trial.bench import Asked, Bench
 from tuner.trial.block import Blocks
+from tuner.trial.job import bare
+from tuner.trial.slot_rules import Slot, slots_of
+from tuner.trial.slots import Slots
 from tuner.trial.taken import Windows
 
 
@@ -153,7 +161,8 @@ def measure_all(loaded: LoadedSweep, run: Run, engine: Engine, progress: Progres
         watched = Watched(progress, showing)
         try:
             bench = Bench.prepare(engine, loaded, run, watched.phase)
-            _search(bench, loaded, budget, watched)
+            with _placed(bench, loaded, watched) as placed:
+                _search(placed, loaded, budget, watched)
         finally:
             showing.stop()
             if showing.lost is not None:
@@ -164,12 +173,39 @@ def measure_all(loaded: LoadedSweep, run: Run, engine: Engine, progress: Progres
     return summarise_run(run)
 
 
+@contextmanager
+def _placed(bench: Bench, loaded: LoadedSweep, progress: Progress) -> Iterator[Bench]:
+    """The bench with the places that `slots` asks for, until the block is through."""
+    slots = slots_of(loaded, os.environ)
+    if len(slots) < 2:
+        yield bench
+        return
+    for slot in slots:
+        progress.note(_slot_words(slot))
+    places = Slots(bare(bench), slots, progress.phase)
+    try:
+        yield replace(bench, places=places)
+    finally:
+        with interrupts_deferred():
+            places.close()
+
+
+def _slot_words(slot: Slot) -> str:
+    line = slot.line(alone=True)
+    gpus = "the GPUs as they are" if line.gpus is None else f"GPUs {', '.join(line.gpus)}"
+    if line.cpus is None:
+        return f"{slot.name}: {gpus}, any CPU (their NUMA node is not known)"
+    return f"{slot.name}: {gpus}, CPUs {line.cpus} of NUMA node {line.numa}"
+
+
 def _search(bench: Bench, loaded: LoadedSweep, budget: Budget, progress: Progress) -> None:
     """The baseline, then candidates."""
     run, engine = bench.run, bench.engine
     for note in Blocks.of(engine, loaded).notes():
         progress.note(note)
     baseline = _baseline(bench, _wanted(loaded, run), progress)
+    if not budget.is_spent():
+        measure_abreast(bench, baseline, _wanted(loaded, run), progress)
     left = narrowed_by_comm(loaded, run, budget, progress)
     study = study_of(left.loaded, run, progress.note, left.timed)
     blocks, wanted = Blocks.of(engine, left.loaded), _wanted(left.loaded, run)

@@ -17,16 +17,20 @@ class Telling:
         self._progress, self._run = progress, run
         self._began, self._clock = datetime.now(UTC), time.monotonic()
         self._measured = 0
+        self._places: dict[str, str] = {}
         self._left: int | None = None
         """Candidates that are still wanted, once one trial has said so."""
         write_state(run, own_state(self._began, "beginning"))
 
     def phase(self, phase: Phase) -> None:
         point = "no speculation" if phase.point is None else phase.point.label()
+        if phase.place is not None:
+            self._places[phase.place] = f"{point}: {_doing(phase)}"
         state = own_state(
             self._began,
             phase.doing,
-            trial=phase.trial,
+            trial=phase.trial if phase.place is None else None,
+            places=dict(sorted(self._places.items())) or None,
             role=phase.role,
             configuration=point,
             concurrency=phase.concurrency,
@@ -39,6 +43,8 @@ class Telling:
 
     def recorded(self, record: TrialRecord, standing: Standing) -> None:
         self._measured += 1
+        if record.place is not None:
+            self._places.pop(record.place.name, None)
         self._left = standing.wanted - standing.done
         self._progress.recorded(record, standing)
 
@@ -54,3 +60,9 @@ class Telling:
             return None
         each = (time.monotonic() - self._clock) / self._measured
         return round(each * max(0, self._left), 1)
+
+
+def _doing(phase: Phase) -> str:
+    window = "" if phase.window is None else f" {phase.window}/{phase.windows}"
+    level = "" if phase.concurrency is None else f" at concurrency {phase.concurrency}"
+    return f"{phase.doing}{window}{level}"

@@ -13,6 +13,7 @@ from tuner.engine.script import of_every_rank, shell_line
 from tuner.fastest import speedups_of
 from tuner.ledger.output_words import outputs_words, task_words
 from tuner.ledger.record import TrialRecord
+from tuner.ledger.side_by_side import side_words
 from tuner.memory.planned import words
 from tuner.plan import Plan
 from tuner.result import Result, far_words, held_out_of
@@ -167,6 +168,7 @@ def _answer(result: Result) -> str:
     if result.baseline is not None and result.confirmed is not None:
         scores = task_words(result.baseline.task, result.confirmed.task)
         lines += [f"task: {scores}"] if scores else []
+    lines += side_words(result.settled.ledger)
     if result.limits.asked:
         lines.append(result.limits.words())
     if result.far:

@@ -1,8 +1,10 @@
 """`specbench sweep`: every step of a run by name."""
 
 import json
+import os
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -21,7 +23,8 @@ from tuner.memory.fits import machine_of, narrowed
 from tuner.memory.guard import guarded
 from tuner.report.run_report import write_report
 from tuner.result import Result, summarise_run
-from tuner.sweep.door import LoadedSweep, load_sweep, with_trials
+from tuner.sweep.door import LoadedSweep, load_sweep, with_slots, with_trials
+from tuner.trial.slot_rules import slots_of
 
 
 @dataclass(frozen=True)
@@ -33,16 +36,20 @@ class SweepOptions:
     engine: str | None
     trials: TrialCount | None
     resume: Path | None
+    slots: int | Literal["auto"] | None
     as_json: bool
 
 
 def run(options: SweepOptions) -> int:
     """Run or resume a sweep, write its report, print what it found. Returns the exit code."""
     loaded = _load_again(options.resume, options) if options.resume else _load(options)
+    if options.slots is not None:
+        loaded = with_slots(loaded, options.slots)
     engine = make_engine(loaded.sweep)
     # What an engine refuses is said before a folder is made.
     checked = engine.check(loaded)
     engine.refuse(checked.loaded)
+    slots_of(checked.loaded, os.environ)
     machine = machine_of(engine, loaded.sweep)
     checked = narrowed(checked, machine)
     engine = guarded(engine, machine)

@@ -1,6 +1,8 @@
 """Parts of a ledger line that say where a trial was measured, and what was known when it was
 proposed: needed where several are measured at a time."""
 
+from typing import Any
+
 from pydantic import Field
 
 from tuner.sweep.fields import Strict
@@ -28,6 +30,7 @@ class Before(Strict):
 
     number: int = Field(ge=0)
     after: int = Field(ge=0)
+    along: list[dict[str, Any]] = Field(default_factory=list)
 
 
 class AskedLine(Strict):
@@ -38,5 +41,8 @@ class AskedLine(Strict):
     ended."""
     after: int = Field(ge=0)
     """Candidates that were in the ledger by then."""
+    along: list[dict[str, Any]] = Field(default_factory=list)
+    """Points that launches which ran by then measured besides their own, and that were therefore
+    not to be proposed."""
     beside: list[Before] = Field(default_factory=list)
     """Proposals that ran by then: of one that a crash cut off there is no other trace."""

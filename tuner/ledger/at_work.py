@@ -35,6 +35,8 @@ class State:
     concurrency: int | None = None
     window: int | None = None
     windows: int | None = None
+    places: dict[str, str] | None = None
+    """What goes on in each place, in words, where several measure at a time."""
     left_s: float | None = None
     """Seconds until the wanted candidates are measured, as the trials of this call took."""
 

@@ -22,8 +22,9 @@ SIMULATED = "simulated"
 SLOWER: Final = "slower"
 """The check of a trial with windows left out at a level because it was clearly slower there."""
 
-Role = Literal["baseline", "candidate", "confirm", "plain"]
-"""`plain`: no speculation under a winner's own variables and flags."""
+Role = Literal["baseline", "candidate", "confirm", "plain", "abreast"]
+"""`plain`: no speculation under a winner's own variables and flags. `abreast`: the baseline's
+server in every place at once, which shows what places do to each other."""
 Outcome = Literal["ok", "infeasible", "failed", "pruned"]
 
 
@@ -167,7 +168,7 @@ class TrialRecord(Strict):
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
-        if self.role == "baseline" and self.point is not None:
+        if self.role in ("baseline", "abreast") and self.point is not None:
             raise ValueError("point: a baseline has none, write null")
         return self
 
@@ -197,6 +198,9 @@ class TrialRecord(Strict):
     @property
     def label(self) -> str:
         """What tables call it."""
+        if self.role == "abreast":
+            where = "" if self.place is None else f" on {self.place.name}"
+            return f"no speculation{where}, others beside it"
         if self.at is None:
             return "no speculation" if self.role == "baseline" else "the server as it is"
         return f"no speculation, {self.at.label()}" if self.role == "plain" else self.at.label()

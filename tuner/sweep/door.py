@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from pydantic import ValidationError
 
@@ -185,3 +186,8 @@ def with_trials(loaded: LoadedSweep, trials: int) -> LoadedSweep:
     """The same sweep with another number of candidates, as `--trials N` asks."""
     search = loaded.sweep.search.model_copy(update={"trials": trials})
     return replace(loaded, sweep=loaded.sweep.model_copy(update={"search": search}))
+
+
+def with_slots(loaded: LoadedSweep, slots: int | Literal["auto"]) -> LoadedSweep:
+    """The same sweep with another number of slots, as `--slots N` asks."""
+    return replace(loaded, sweep=loaded.sweep.model_copy(update={"slots": slots}))

@@ -12,15 +12,16 @@ from tuner.ledger.raw_samples import held_out_of
 from tuner.ledger.record import SIMULATED, DecisionLine, HeldOut, TrialRecord
 from tuner.ledger.run import Run
 from tuner.ledger.settled import speedup_figures
+from tuner.ledger.side_by_side import beside, figures_of, interference
 from tuner.measure.checks import Context, doubts
 from tuner.measure.failures import outcome_of
 from tuner.measure.metrics import summarise
 from tuner.measure.samples import Window
 from tuner.measure.samples_file import write_samples
-from tuner.measure.statistics import speedup
+from tuner.measure.statistics import Interval, speedup
 from tuner.search.decision import Decision
 from tuner.trial.attempt import Attempt, Rig, config_of
-from tuner.trial.notes import note, retries, version_doubt
+from tuner.trial.notes import beside_note, note, retries, version_doubt
 from tuner.trial.outputs import far_note, outputs_of, scored
 from tuner.trial.phase import Phase
 from tuner.trial.taken import Taken, Windows
@@ -143,6 +144,13 @@ class Booking(Rig):
         }
         return HeldOut(prompts=len(names), metrics=metrics, samples=self.run.relative(path))
 
+    def _beside(self, entry: Entry, level: int) -> Interval | None:
+        """How others slow its place down, where a candidate had some beside it."""
+        place = entry.place
+        if place is None or place.alone or entry.phase.role != "candidate":
+            return None
+        return interference(self.run.ledger(), place.name, level)
+
     def _command(self, phase: Phase) -> dict[str, Any] | None:
         """The point's own launch, also where it was measured in a shared one."""
         command = self.engine.command(config_of(self.sweep, phase))
@@ -164,7 +172,11 @@ class Booking(Rig):
             context = Context(steps, topk, self.tokenise_doubt, self.random_words, below)
             if baseline is not None:
                 metric = self.sweep.search.objective.metric
-                figures |= speedup_figures(speedup(baseline[level], windows, metric))
+                known = self._beside(entry, level)
+                ratio = beside(speedup(baseline[level], windows, metric), known)
+                figures |= {**speedup_figures(ratio), **figures_of(known)}
+                if known is not None:
+                    checks.append(beside_note(entry.place, level, known))
             metrics[str(level)] = figures
             for doubt in doubts(windows, figures, context):
                 if (told := doubt.to_json()) not in checks:

@@ -7,6 +7,7 @@ from typing import Protocol
 from tuner.choice import far_outputs, is_refuted
 from tuner.errors import NotComparable
 from tuner.ledger.record import TrialRecord
+from tuner.ledger.side_by_side import side_words
 from tuner.report.findings import Findings, Measured
 
 MISSING = "not recorded"
@@ -147,6 +148,7 @@ def launch_notes(findings: Findings, name: str) -> list[str]:
     """What to know of the launches that the best candidates' figures are of."""
     if findings.best is None:
         return []
+    sides = [f"{name}, measured side by side: {each}" for each in side_words(findings.ledger)]
     found: dict[int | None, Measured] = {None: findings.best}
     for at in findings.levels:
         used = best_at(findings, at)
@@ -157,7 +159,7 @@ def launch_notes(findings: Findings, name: str) -> list[str]:
         where = "" if level is None else f", concurrency {level} ({best.label})"
         if (note := _launch_note(findings, best)) is not None:
             notes.append(f"{name}{where}: {note}")
-    return notes + _answer_notes(findings, name)
+    return notes + sides + _answer_notes(findings, name)
 
 
 def _answer_notes(findings: Findings, name: str) -> list[str]:
