@@ -1,9 +1,12 @@
 """A Ray cluster of three nodes on this machine, with GPUs that are only counted, on 127.0.0.1."""
 
 import os
+import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+
+from tests.seals import SEAL, left_behind
 
 SETTINGS = {
     "RAY_USAGE_STATS_ENABLED": "0",
@@ -18,13 +21,25 @@ class LocalCluster:
     """`address` is what `--ray` takes."""
 
     def __init__(self) -> None:
+        self._seal = uuid.uuid4().hex
         os.environ.update(SETTINGS)  # before ray is imported
+        os.environ[SEAL] = self._seal
         from ray.cluster_utils import Cluster
 
         self._cluster = Cluster()
         self._head = self._cluster.add_node(**_node(0), include_dashboard=False)
         self._nodes = [self._cluster.add_node(**_node(GPUS)) for _ in range(2)]
         self.address = str(self._cluster.address)
+
+    @property
+    def ids(self) -> list[str]:
+        """Ray's ids of the nodes with GPUs."""
+        return [str(each.node_id) for each in self._nodes]
+
+    def left(self) -> list[list[str]]:
+        """The command lines of launches' processes on any node."""
+        words = ("tuner.engine.simulated", "tuner.cluster.keeper")
+        return [line for line in left_behind(self._seal) if any(each in line for each in words)]
 
     def kill(self, node_id: str) -> None:
         """As a machine that loses power."""
@@ -39,6 +54,7 @@ class LocalCluster:
 
     def end(self) -> None:
         self._cluster.shutdown()
+        os.environ.pop(SEAL, None)
 
 
 def _node(gpus: int) -> dict[str, Any]:

@@ -5,11 +5,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from tuner.campaign.abreast import measure_abreast
 from tuner.campaign.candidates import search_candidates
 from tuner.campaign.closing import confirms
-from tuner.campaign.communication import narrowed_by_comm
+from tuner.campaign.communication import Narrowed, narrowed_by_comm
 from tuner.campaign.going import Budget, Progress, Search, Standing, standing_of
 from tuner.campaign.shown import Showing, Watched, layout_of
 from tuner.campaign.studied import (
@@ -19,6 +20,7 @@ from tuner.campaign.studied import (
     study_of,
 )
 from tuner.campaign.telling import Telling
+from tuner.comm.stage import has_choice
 from tuner.engine import gpu
 from tuner.engine.base import Engine
 from tuner.engine.process import interrupts_deferred
@@ -42,13 +44,20 @@ from tuner.sweep.workload import content_hash
 from tuner.trial.bench import Asked, Bench
 from tuner.trial.block import Blocks
 from tuner.trial.job import bare
+from tuner.trial.places import Places, PlacesMaker
 from tuner.trial.slot_rules import Slot, slots_of
 from tuner.trial.slots import Slots
 from tuner.trial.taken import Windows
 
+Facts = dict[str, Any]
+"""What `machine_facts` tells of whatever measures."""
 
-def begin_run(root: Path, loaded: LoadedSweep, engine: str | None) -> Run:
-    """A new run folder in `root`. `engine` is what `--engine` said, None without it.
+
+def begin_run(
+    root: Path, loaded: LoadedSweep, engine: str | None, machine: Facts | None = None
+) -> Run:
+    """A new run folder in `root`. `engine` is what `--engine` said, None without it; `machine` is
+    what measures, None: this one.
 
     Raises UserError, without a folder, where `search.storage` or `search.sampler` cannot be used.
     """
@@ -70,7 +79,7 @@ def begin_run(root: Path, loaded: LoadedSweep, engine: str | None) -> Run:
         beside=beside,
         models=_models(loaded),
     )
-    return Run.create(root, loaded.text, settings)
+    return Run.create(root, loaded.text, settings, machine)
 
 
 def _written_path(path: Path) -> str:
@@ -83,7 +92,9 @@ def _written_path(path: Path) -> str:
     return str(path)
 
 
-def reopen_run(path: Path, loaded: LoadedSweep, engine: str | None) -> Run:
+def reopen_run(
+    path: Path, loaded: LoadedSweep, engine: str | None, machine: Facts | None = None
+) -> Run:
     """An earlier run, to go on with. Raises UserError where it is another question now.
 
     `Run.extend_to` wants more candidates of it.
@@ -103,9 +114,10 @@ def reopen_run(path: Path, loaded: LoadedSweep, engine: str | None) -> Run:
     if run.settings.task != task_hash(loaded.task):
         message = "the task has changed since this run began, restore it or begin a new run"
         raise UserError(message, path)
-    then, now = run.machine().get("gpus"), machine_facts()["gpus"]
+    then, now = run.machine().get("gpus"), (machine or machine_facts())["gpus"]
     if loaded.sweep.engine.kind == "sglang" and then != now:
-        message = f"this machine has other GPUs than the run began on ({then}), begin a new run"
+        what = "this machine" if machine is None else "the cluster"
+        message = f"{what} has other GPUs than the run began on ({then}), begin a new run"
         raise UserError(message, path)
     for change in changed_models(run.settings.models, _models(loaded)):
         raise UserError(change, path)
@@ -133,7 +145,13 @@ def run_sweep(loaded: LoadedSweep, run: Run, engine: Engine, progress: Progress)
         return measure_all(loaded, run, engine, progress)
 
 
-def measure_all(loaded: LoadedSweep, run: Run, engine: Engine, progress: Progress) -> Result:
+def measure_all(
+    loaded: LoadedSweep,
+    run: Run,
+    engine: Engine,
+    progress: Progress,
+    elsewhere: PlacesMaker | None = None,
+) -> Result:
     """Measure the baseline, then candidates; what the run's files have already is not repeated.
 
     In between, communication settings are timed that points differ in (`narrowed_by_comm`).
@@ -148,7 +166,7 @@ def measure_all(loaded: LoadedSweep, run: Run, engine: Engine, progress: Progres
     """
     budget = Budget(loaded.sweep.search.time_budget, run.stop_file)
     progress = Telling(progress, run)
-    if loaded.sweep.engine.kind == "sglang":
+    if loaded.sweep.engine.kind == "sglang" and elsewhere is None:
         for crowd in gpu.crowded(Launches(loaded.sweep, os.environ).environment):
             progress.note(f"{crowd}, before the first launch")
     if loaded.sweep.engine.kind == "endpoint":
@@ -161,8 +179,8 @@ def measure_all(loaded: LoadedSweep, run: Run, engine: Engine, progress: Progres
         watched = Watched(progress, showing)
         try:
             bench = Bench.prepare(engine, loaded, run, watched.phase)
-            with _placed(bench, loaded, watched) as placed:
-                _search(placed, loaded, budget, watched)
+            with _placed(bench, loaded, watched, elsewhere) as placed:
+                _search(placed, loaded, budget, watched, comm=elsewhere is None)
         finally:
             showing.stop()
             if showing.lost is not None:
@@ -174,15 +192,22 @@ def measure_all(loaded: LoadedSweep, run: Run, engine: Engine, progress: Progres
 
 
 @contextmanager
-def _placed(bench: Bench, loaded: LoadedSweep, progress: Progress) -> Iterator[Bench]:
-    """The bench with the places that `slots` asks for, until the block is through."""
-    slots = slots_of(loaded, os.environ)
-    if len(slots) < 2:
-        yield bench
-        return
-    for slot in slots:
-        progress.note(_slot_words(slot))
-    places = Slots(bare(bench), slots, progress.phase)
+def _placed(
+    bench: Bench, loaded: LoadedSweep, progress: Progress, elsewhere: PlacesMaker | None
+) -> Iterator[Bench]:
+    """The bench with the places that `slots` asks for, or those elsewhere, until the block is
+    through."""
+    places: Places
+    if elsewhere is not None:
+        places = elsewhere(bench, progress.phase)
+    else:
+        slots = slots_of(loaded, os.environ)
+        if len(slots) < 2:
+            yield bench
+            return
+        for slot in slots:
+            progress.note(_slot_words(slot))
+        places = Slots(bare(bench), slots, progress.phase)
     try:
         yield replace(bench, places=places)
     finally:
@@ -198,15 +223,19 @@ def _slot_words(slot: Slot) -> str:
     return f"{slot.name}: {gpus}, CPUs {line.cpus} of NUMA node {line.numa}"
 
 
-def _search(bench: Bench, loaded: LoadedSweep, budget: Budget, progress: Progress) -> None:
-    """The baseline, then candidates."""
+def _search(
+    bench: Bench, loaded: LoadedSweep, budget: Budget, progress: Progress, *, comm: bool
+) -> None:
+    """The baseline, then candidates. Not `comm`: the GPUs are not here to be timed."""
     run, engine = bench.run, bench.engine
     for note in Blocks.of(engine, loaded).notes():
         progress.note(note)
     baseline = _baseline(bench, _wanted(loaded, run), progress)
     if not budget.is_spent():
         measure_abreast(bench, baseline, _wanted(loaded, run), progress)
-    left = narrowed_by_comm(loaded, run, budget, progress)
+    left = narrowed_by_comm(loaded, run, budget, progress) if comm else Narrowed(loaded)
+    if not comm and has_choice(loaded):
+        progress.note("communication is not timed on a cluster: every setting is launched")
     study = study_of(left.loaded, run, progress.note, left.timed)
     blocks, wanted = Blocks.of(engine, left.loaded), _wanted(left.loaded, run)
     left_out, points = left.narrowing.counts, len(left.loaded.space.points)

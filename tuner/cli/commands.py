@@ -41,6 +41,10 @@ def specbench() -> None:
 @click.option("--trials", type=Trials(), help="Candidates to measure; +N more with --resume.")
 @click.option("--resume", type=RUN, help="Go on with this run; nothing is measured twice.")
 @click.option("--slots", type=SlotCount(), help="Instead of the file's slots: auto, 1, 2, ...")
+@click.option("--ray", metavar="ADDRESS", help="Launch on the nodes of this Ray cluster.")
+@click.option(
+    "--ray-resource", metavar="NAME", help="On those of its nodes that have this resource."
+)
 @click.option("--dry-run", is_flag=True, help="The same as specbench plan FILE.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
 @click.pass_context

@@ -1,15 +1,15 @@
 """`specbench sweep`: every step of a run by name."""
 
 import json
-import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
 from tuner.campaign.campaign import as_begun, begin_run, measure_all, reopen_run
 from tuner.cli.arguments import TrialCount, unused_trials
+from tuner.cli.elsewhere import joined, refuse_unplaced
 from tuner.cli.finish import run_on_finish
 from tuner.cli.progress import Watch, watch
 from tuner.cli.show import show_result
@@ -24,7 +24,7 @@ from tuner.memory.guard import guarded
 from tuner.report.run_report import write_report
 from tuner.result import Result, summarise_run
 from tuner.sweep.door import LoadedSweep, load_sweep, with_slots, with_trials
-from tuner.trial.slot_rules import slots_of
+from tuner.trial.places import PlacesMaker
 
 
 @dataclass(frozen=True)
@@ -38,6 +38,8 @@ class SweepOptions:
     resume: Path | None
     slots: int | Literal["auto"] | None
     as_json: bool
+    ray: str | None = None
+    ray_resource: str | None = None
 
 
 def run(options: SweepOptions) -> int:
@@ -49,16 +51,24 @@ def run(options: SweepOptions) -> int:
     # What an engine refuses is said before a folder is made.
     checked = engine.check(loaded)
     engine.refuse(checked.loaded)
-    slots_of(checked.loaded, os.environ)
-    machine = machine_of(engine, loaded.sweep)
-    checked = narrowed(checked, machine)
-    engine = guarded(engine, machine)
-    folder = _folder(options, checked.loaded)
-    end_on_signals(outlive_terminal=True)
-    return _go(options, checked, folder, engine).exit_code
+    refuse_unplaced(checked.loaded, options.ray, options.ray_resource)
+    with joined(checked.loaded, options.ray, options.ray_resource) as there:
+        machine = machine_of(engine, loaded.sweep, there.gpu_gib)
+        checked = narrowed(checked, machine)
+        checked = replace(checked, notes=(*checked.notes, *there.notes))
+        engine = guarded(engine, machine)
+        folder = _folder(options, checked.loaded, there.machine)
+        end_on_signals(outlive_terminal=True)  # after Ray, which sets a handler of its own
+        return _go(options, checked, folder, engine, there.places).exit_code
 
 
-def _go(options: SweepOptions, checked: Checked, folder: Run, engine: Engine) -> Result:
+def _go(
+    options: SweepOptions,
+    checked: Checked,
+    folder: Run,
+    engine: Engine,
+    elsewhere: PlacesMaker | None,
+) -> Result:
     """Measure and report, with the run held; then `on_finish`, if it was held."""
     outcome = None
     try:
@@ -70,7 +80,7 @@ def _go(options: SweepOptions, checked: Checked, folder: Run, engine: Engine) ->
             with watch(checked.loaded, folder, to_stderr=options.as_json) as progress:
                 if cleared is not None:
                     progress.note(cleared)
-                result = _measure(checked, folder, engine, progress, options)
+                result = _measure(checked, folder, engine, progress, options, elsewhere)
             _report(folder, result, options)
             if folder.stop_file.exists():
                 _say_how_to_go_on(folder)
@@ -105,12 +115,12 @@ def _load_again(earlier: Path, options: SweepOptions) -> LoadedSweep:
     return as_begun(loaded, run)
 
 
-def _folder(options: SweepOptions, loaded: LoadedSweep) -> Run:
+def _folder(options: SweepOptions, loaded: LoadedSweep, machine: dict[str, Any] | None) -> Run:
     if options.resume is None:
         root = options.out or Path("results") / loaded.sweep.name
-        return begin_run(root, loaded, options.engine)
+        return begin_run(root, loaded, options.engine, machine)
     engine = options.engine or Run.open(options.resume).settings.engine
-    return reopen_run(options.resume, loaded, engine)
+    return reopen_run(options.resume, loaded, engine, machine)
 
 
 def _extend(folder: Run, loaded: LoadedSweep, options: SweepOptions) -> None:
@@ -129,14 +139,19 @@ def _extend(folder: Run, loaded: LoadedSweep, options: SweepOptions) -> None:
 
 
 def _measure(
-    checked: Checked, folder: Run, engine: Engine, progress: Watch, options: SweepOptions
+    checked: Checked,
+    folder: Run,
+    engine: Engine,
+    progress: Watch,
+    options: SweepOptions,
+    elsewhere: PlacesMaker | None,
 ) -> Result:
     for note in checked.notes:
         progress.note(note)
     if options.trials is not None and (unused := unused_trials(checked.loaded)):
         progress.note(unused)
     try:
-        return measure_all(checked.loaded, folder, engine, progress)
+        return measure_all(checked.loaded, folder, engine, progress, elsewhere)
     except (KeyboardInterrupt, EngineFailure, UserError, OSError):
         with interrupts_deferred():
             _report_what_there_is(folder, options)

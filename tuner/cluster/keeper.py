@@ -23,7 +23,6 @@ from tuner.engine.base import Checked, Command, Engine, Rank, Server, ServerConf
 from tuner.engine.footprint import SUFFIX, processes_left
 from tuner.errors import EngineFailure, UserError
 from tuner.sweep.door import LoadedSweep
-from tuner.sweep.workload import Prompt
 from tuner.trial.attempt import Rig, config_of
 from tuner.trial.block import block_of
 from tuner.trial.job import Job, perform

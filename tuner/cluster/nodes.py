@@ -13,6 +13,7 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tuner import __version__
+from tuner.cluster.order import Begun
 from tuner.errors import UserError
 from tuner.ledger.machine import machine_facts
 from tuner.ledger.spent import gpus_of
@@ -76,7 +77,32 @@ class Cluster:
     """Ray's id of the node that baselines and confirmations run on."""
     machine: dict[str, Any]
     """Facts of that node, and of all by host in `nodes`: machine.json."""
+    hosts: Mapping[str, str]
+    """Host names by Ray's id of the node."""
+    side_by_side: int
+    """Launches on the node that has the most."""
     notes: tuple[str, ...] = ()
+
+    def words(self) -> str:
+        """What measures, in a sentence."""
+        gpus = sorted({gpu["name"] for gpu in self.machine["gpus"]}) or [
+            "GPUs that NVML does not see"
+        ]
+        return (
+            f"{len(self.hosts)} nodes of a Ray cluster with {', '.join(gpus)}: baselines and "
+            f"confirmations run on {self.name_of_node(self.home)}, alone there"
+        )
+
+    def name_of_node(self, node: str) -> str:
+        """Its host's name; where nodes share one host, with the beginning of Ray's id."""
+        host = self.hosts.get(node, node)
+        shared = sum(each == host for each in self.hosts.values()) > 1
+        return f"{host}/{node[:6]}" if shared else host
+
+    def name_of(self, begun: Begun) -> str:
+        """Of the place of a launch: the node, with its GPUs where several fit on one."""
+        name = self.name_of_node(begun.node) if begun.node in self.hosts else begun.host
+        return f"{name}:{','.join(begun.gpus)}" if self.side_by_side > 1 else name
 
 
 def join(address: str) -> None:
@@ -91,9 +117,9 @@ def join(address: str) -> None:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError, AssertionError, RayError, OSError) as error:
         first = (str(error).strip().splitlines() or [type(error).__name__])[0]
-        raise UserError(f"--ray {address}: this cluster cannot be joined ({first}), {wanted}") from (
-            error
-        )
+        raise UserError(
+            f"--ray {address}: this cluster cannot be joined ({first}), {wanted}"
+        ) from (error)
 
 
 def leave() -> None:
@@ -123,7 +149,9 @@ def looked_at(sweep: Sweep, resource: str | None = None) -> Cluster:
     need = Need.of(sweep, resource)
     nodes = [node for node in ray.nodes() if need.slots(node)]
     if need.at_a_time(nodes) < 1:
-        most = max((int(n["Resources"].get("GPU", 0)) for n in ray.nodes() if n["Alive"]), default=0)
+        most = max(
+            (int(n["Resources"].get("GPU", 0)) for n in ray.nodes() if n["Alive"]), default=0
+        )
         raise UserError(
             f"a server needs {need.words()}, which this cluster does not have (the most that a "
             f"node has is {most}): change model.tp, or add nodes"
@@ -138,7 +166,9 @@ def looked_at(sweep: Sweep, resource: str | None = None) -> Cluster:
     _refuse_unlike(facts)
     home = min(facts, key=lambda node: (facts[node]["hostname"], node))
     machine = {**facts[home], "nodes": list(facts.values())}
-    return Cluster(need, home, machine, tuple(_differences(facts)))
+    hosts = {node: str(told["hostname"]) for node, told in facts.items()}
+    most = max(need.slots(node) for node in nodes)
+    return Cluster(need, home, machine, hosts, most, tuple(_differences(facts)))
 
 
 def _refuse_unlike(facts: Mapping[str, Mapping[str, Any]]) -> None:

@@ -42,7 +42,7 @@ class RayPlaces:
 
     Only while joined (`nodes.join`)."""
 
-    def __init__(self, rig: Rig, cluster: Cluster, report: Callable[[Phase], None]) -> None:
+    def __init__(self, rig: Rig, report: Callable[[Phase], None], cluster: Cluster) -> None:
         self._rig, self._cluster, self._report = rig, cluster, report
         self._bare = bare(rig)
         self._running: list[Running] = []
@@ -164,11 +164,12 @@ class RayPlaces:
 
     def _take(self, running: Running, part: Part, message: Begun | Phase | LogPart | Over) -> None:
         if isinstance(message, Phase):
-            self._report(message)
+            self._report(replace(message, place=running.name))
         elif isinstance(message, LogPart):
             running.write(part, message)
         elif isinstance(message, Begun):
             running.begun(part, message, self._running)
+            part.name = self._cluster.name_of(message)
         else:
             running.over(part, message)
             if running.is_through:
@@ -201,4 +202,6 @@ def _gone(error: BaseException, part: Part) -> str:
     """What is known of a part whose worker or node is gone."""
     first = (str(error).strip().splitlines() or ["no more is known"])[0]
     where = f"on {part.host}" if part.host is not None else "before it had a node"
-    return f"the worker that launched and measured is gone, {where} ({type(error).__name__}: {first})"
+    return (
+        f"the worker that launched and measured is gone, {where} ({type(error).__name__}: {first})"
+    )

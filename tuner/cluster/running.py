@@ -29,6 +29,8 @@ class Part:
     actor: Any
     said: Any
     """Its messages, as Ray streams them."""
+    name: str = ""
+    """Of its place."""
     host: str | None = None
     node: str | None = None
     gpus: tuple[str, ...] = ()
@@ -59,6 +61,11 @@ class Running:
     def has_begun(self) -> bool:
         """Every part has its node."""
         return all(part.host is not None for part in self.parts)
+
+    @property
+    def name(self) -> str:
+        """Of its places together."""
+        return " + ".join(part.name for part in self.parts if part.name)
 
     @property
     def is_through(self) -> bool:
@@ -134,8 +141,7 @@ class Running:
         if not hosts:
             return None
         gpus = [gpu for part in self.parts for gpu in part.gpus]
-        name = " + ".join(f"{p.host}:{','.join(p.gpus)}" for p in self.parts if p.host is not None)
-        return PlaceLine(name=name, host=hosts[0], gpus=gpus or None, alone=self.alone)
+        return PlaceLine(name=self.name, host=hosts[0], gpus=gpus or None, alone=self.alone)
 
     def bury(self) -> None:
         """Give its resources back."""

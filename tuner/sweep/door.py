@@ -12,8 +12,8 @@ from tuner.errors import UserError
 from tuner.secrets import is_secret
 from tuner.sweep.credentials import reveal
 from tuner.sweep.document import Document, read_document, spell
-from tuner.sweep.nodes import check_nodes
 from tuner.sweep.model import STEP_SWITCHERS, Sweep
+from tuner.sweep.nodes import check_nodes
 from tuner.sweep.refusal import refusal
 from tuner.sweep.reserved import RESERVED, RESERVED_VARIABLES
 from tuner.sweep.space import Space

@@ -1,0 +1,16 @@
+from collections.abc import Iterator
+
+import pytest
+
+from tests.cluster.local import LocalCluster
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[LocalCluster]:
+    """Two nodes with four counted GPUs each, and a head without. One for all tests of a worker."""
+    pytest.importorskip("ray")
+    made = LocalCluster()
+    try:
+        yield made
+    finally:
+        made.end()
