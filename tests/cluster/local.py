@@ -13,6 +13,7 @@ SETTINGS = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # off: every address is 127.0.0.1
     "RAY_DISABLE_IMPORT_WARNING": "1",
 }
+os.environ.update(SETTINGS)  # ray reads them when it is imported
 GPUS = 4
 MEMORY = 80 * 2**20
 
@@ -22,7 +23,6 @@ class LocalCluster:
 
     def __init__(self) -> None:
         self._seal = uuid.uuid4().hex
-        os.environ.update(SETTINGS)  # before ray is imported
         os.environ[SEAL] = self._seal
         from ray.cluster_utils import Cluster
 

@@ -82,9 +82,11 @@ def test_a_sweep_says_where_each_trial_was_measured(
 ) -> None:
     """One ledger, whichever nodes; what decides has one node to itself, the same for all of it."""
     records = undisturbed.records()
-    assert [each.outcome for each in records] == ["ok"] * 7
+    roles = [each.role for each in records if each.role != "plain"]
+    assert roles == ["baseline", "abreast", "abreast", *["candidate"] * 4]
+    assert all(each.outcome == "ok" for each in records)
     assert all(each.place is not None for each in records)
-    baselines = [each.place for each in records if each.role == "baseline"]
+    baselines = [each.place for each in records if each.role in ("baseline", "plain")]
     assert len({each.name for each in baselines if each}) == 1
     assert all(each.alone and each.gpus == ["0", "1", "2", "3"] for each in baselines if each)
     abreast = {each.place.name for each in records if each.role == "abreast" and each.place}

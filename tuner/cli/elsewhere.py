@@ -35,9 +35,7 @@ def refuse_unplaced(loaded: LoadedSweep, address: str | None, resource: str | No
     document = loaded.document()
     if address is None:
         if resource is not None:
-            raise UserError(
-                "--ray-resource chooses nodes of a cluster, give --ray ADDRESS too"
-            )
+            raise UserError("--ray-resource chooses nodes of a cluster, give --ray ADDRESS too")
         if (nodes := nodes_of(loaded.sweep)) > 1:
             raise document.error(
                 ("server", "flags", NNODES),

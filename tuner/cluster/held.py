@@ -81,6 +81,7 @@ class Held:
         self._bury()
         yield from self._whole()
         shutil.rmtree(self._folder, ignore_errors=True)
+        self._lock.close()
         yield over
 
     def abort(self) -> None:
@@ -115,11 +116,11 @@ class Held:
 
     def _bury(self) -> None:
         """Wait until the process is gone, and end what it may have left."""
-        self._pipe.close()
         deadline = time.monotonic() + END_LIMIT_S
-        self._lock.close()
-        while not _is_free(self._folder) and time.monotonic() < deadline:
-            time.sleep(0.02)
+        with suppress(EOFError, OSError):
+            while self._pipe.poll(max(0.0, deadline - time.monotonic())):
+                self._pipe.recv()
+        self._pipe.close()
         for footprint in self._run.running:
             end_left_behind(footprint)
 

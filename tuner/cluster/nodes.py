@@ -1,7 +1,6 @@
 """The nodes of a Ray cluster that a sweep's servers fit on, and what is refused about them."""
 
 import logging
-import os
 import socket
 from collections.abc import Mapping
 from contextlib import suppress
@@ -112,7 +111,6 @@ def join(address: str) -> None:
         raise UserError(f"--ray {address} is no address of a cluster's head, {wanted}")
     if address != "auto":
         _reach(address, wanted)
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     try:
         ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
     except (ConnectionError, RuntimeError, ValueError, AssertionError, RayError, OSError) as error:
