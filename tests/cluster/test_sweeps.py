@@ -97,14 +97,21 @@ def test_a_sweep_says_where_each_trial_was_measured(
     assert not cluster.left()
 
 
+@pytest.fixture
+def whole(cluster: LocalCluster) -> Iterator[LocalCluster]:
+    """The cluster, of which nodes may be killed."""
+    yield cluster
+    cluster.complete()
+
+
 def test_a_node_that_dies_midway_costs_no_point(
-    cluster: LocalCluster, undisturbed: Run, tmp_path: Path
+    whole: LocalCluster, undisturbed: Run, tmp_path: Path
 ) -> None:
     """A night's sweep must not end, or lose a configuration, with one machine of eight."""
     tiny_sweep(tmp_path, SLOW, SEARCH, steps="1, 2")
-    with sweeping(tmp_path, cluster) as process:
+    with sweeping(tmp_path, whole) as process:
         until("a launch of each node beside the first one", lambda: has_server(tmp_path, 3))
-        cluster.kill(cluster.ids[0])
+        whole.kill(whole.ids[0])
         said_of(process)
     run = run_of(tmp_path)
     assert points(run) == points(undisturbed) and len(points(run)) == 4
@@ -116,8 +123,7 @@ def test_a_node_that_dies_midway_costs_no_point(
         if check["check"] == "retried"
     ]
     assert retried and all("LOST" in each for each in retried)
-    until("the end of every server", lambda: not cluster.left())
-    cluster.complete()
+    until("the end of every server", lambda: not whole.left())
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGINT], ids=["SIGKILL", "SIGINT"])

@@ -4,6 +4,7 @@ Ray decides where a launch runs and tells when a node is gone; it tries nothing 
 since a second launch is another job with a log of its own (trial/bench.py).
 """
 
+import re
 import time
 from collections import deque
 from collections.abc import Callable
@@ -33,6 +34,7 @@ from tuner.trial.places import Finished
 ALONE = ("baseline", "confirm", "plain")
 """Roles whose launches have their nodes to themselves."""
 WAIT_S = 1.0
+_COLOURS = re.compile(r"\x1b\[[0-9;]*m")
 END_LIMIT_S = 45.0
 """For nodes to end their servers and send the rest of their logs."""
 
@@ -200,7 +202,8 @@ def _was_cut_off(finished: Finished, ended: list[Running]) -> bool:
 
 def _gone(error: BaseException, part: Part) -> str:
     """What is known of a part whose worker or node is gone."""
-    first = (str(error).strip().splitlines() or ["no more is known"])[0]
+    lines = _COLOURS.sub("", str(error)).strip().splitlines() or ["no more is known"]
+    first = lines[-1 if "creation task" in lines[0] else 0]
     where = f"on {part.host}" if part.host is not None else "before it had a node"
     return (
         f"the worker that launched and measured is gone, {where} ({type(error).__name__}: {first})"
