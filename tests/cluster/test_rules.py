@@ -210,6 +210,15 @@ def test_launches_are_counted_by_the_nodes_that_each_takes(
     assert ray.Need(gpus, nodes).at_a_time(held) == count
 
 
+def test_servers_without_gpus_have_no_place(tmp_path: Path) -> None:
+    """Ray would put all of them on one node at once."""
+    ray = pytest.importorskip("tuner.cluster.nodes", exc_type=ImportError)
+    file = tiny_sweep(tmp_path).path
+    file.write_text(file.read_text() + "server: {flags: {device: cpu}}\n")
+    with pytest.raises(UserError, match="places servers by the GPUs that they need"):
+        ray.Need.of(load_sweep(file).sweep)
+
+
 def test_nodes_with_other_gpus_are_refused_and_other_drivers_are_said() -> None:
     """A speed-up over a baseline of another GPU would be no speed-up."""
     ray = pytest.importorskip("tuner.cluster.nodes", exc_type=ImportError)

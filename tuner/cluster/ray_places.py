@@ -114,7 +114,10 @@ class RayPlaces:
             return options.remote()
 
         if need.nodes == 1:
-            return [actor(self._somewhere(alone, again))]
+            running.asked = self._node(alone, again)
+            if running.asked is None:
+                return [actor("SPREAD")]
+            return [actor(NodeAffinitySchedulingStrategy(running.asked, soft=not alone))]
         running.group = placement_group(
             [{"GPU": gpus, "CPU": 1, **only}] * need.nodes, strategy="STRICT_SPREAD"
         )
@@ -125,18 +128,15 @@ class RayPlaces:
             for number in range(need.nodes)
         ]
 
-    def _somewhere(self, alone: bool, again: bool) -> Any:
-        """Where a launch on one node goes: alone on the home node, else wherever GPUs are free;
-        after a loss on a node that has lost none, if there is one."""
+    def _node(self, alone: bool, again: bool) -> str | None:
+        """Where a launch on one node goes: alone on the home node, else wherever GPUs are free
+        (None); after a loss on a node that has lost none, if there is one."""
         nodes = [node["NodeID"] for node in self._nodes() if self._cluster.need.slots(node)]
         well = [node for node in nodes if node not in self._lost_on]
+        home = self._cluster.home
         if alone:
-            home = self._cluster.home
-            at = home if home in well else next(iter(well or nodes), home)
-            return NodeAffinitySchedulingStrategy(at, soft=False)
-        if again and well and len(well) < len(nodes):
-            return NodeAffinitySchedulingStrategy(well[0], soft=True)
-        return "SPREAD"
+            return home if home in well else next(iter(well or nodes), home)
+        return well[0] if again and well and len(well) < len(nodes) else None
 
     def _whole_node(self) -> int:
         """GPUs of the smallest node that holds a launch."""
@@ -159,8 +159,8 @@ class RayPlaces:
             try:
                 message = ray.get(next(said))
             except (RayError, StopIteration) as error:
-                if isinstance(error, RayError) and part.node is not None:
-                    self._lost_on.add(part.node)
+                if isinstance(error, RayError):
+                    self._lost_on |= {node for node in (part.node, running.asked) if node}
                 message = Over(why=_gone(error, part))
             self._take(running, part, message)
 

@@ -46,6 +46,8 @@ class Running:
     parts: list[Part] = field(default_factory=list)
     group: Any = None
     """Ray's placement group, where it takes several nodes."""
+    asked: str | None = None
+    """Ray's id of the node that it was sent to; None where Ray chose one."""
     alone: bool = True
     """No other launch of the run was on its nodes meanwhile."""
     is_ending: bool = False
