@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
-from tuner.campaign.closing import baseline_in_the_middle, close, is_baseline_due
+from tuner.campaign.closing import baseline_in_the_middle, close, closing_s, is_baseline_due
 from tuner.campaign.flight import Flight
 from tuner.campaign.going import Search, standing_of
 from tuner.campaign.studied import line_of, verdict_of
@@ -37,6 +37,8 @@ class _Going:
 
     proposal: Proposal
     points: tuple[Point, ...]
+    began: float
+    """By the pace's clock."""
 
 
 @dataclass
@@ -84,7 +86,8 @@ class _Candidates:
         most = search.bench.sweep.search.max_failures
         if self.failures and len(running) >= most - self.failures:
             return False  # the next ones may fail as well
-        if (why := search.budget.why) is not None:
+        ahead = search.pace.expected(search.shared_points) + closing_s(search)
+        if (why := search.budget.why_not(ahead)) is not None:
             search.progress.note(f"{why}, no new candidate is begun")
             self.is_over = True
             return False
@@ -124,7 +127,7 @@ class _Candidates:
         else:
             asked = Asked("candidate", point, decision, race=race, known=known)
             launches = _one(search, asked)
-        self.flight.begin(_Going(proposal, points), launches)
+        self.flight.begin(_Going(proposal, points, search.pace.clock.monotonic()), launches)
 
     def _is_beside_others(self, proposal: Proposal) -> bool:
         """Whether its line must say what was known: the lines above it do not."""
@@ -136,6 +139,7 @@ class _Candidates:
         """Tell the study and whoever listens."""
         search, bench = self.search, self.search.bench
         spec = bench.sweep.search.objective
+        search.pace.took(going.began, records)
         search.study.tell(going.proposal, verdict_of(records[0], spec))
         _tell_unasked(search, records[1:])
         for record in records:
@@ -167,11 +171,15 @@ def _finish_cut_off(search: Search) -> None:
     """Measure what the last shared launch measured in vain: its lines were cut off by a crash."""
     bench = search.bench
     points = search.blocks.cut_off(bench.run.ledger().candidates)[: search.room]
-    if not points or search.budget.is_spent():
+    if not points:
+        return
+    ahead = search.pace.expected(len(points)) + closing_s(search)
+    if search.budget.why_not(ahead) is not None:
         return
     race = search.races.next(points[0], None)
     shared = SharedTrial(points, search.baseline, is_proposed=False, race=race)
-    records = measure_together(bench, shared)
+    with search.pace.launching() as records:
+        records += measure_together(bench, shared)
     _tell_unasked(search, records)
     for record in records:
         search.progress.recorded(record, standing_of(bench, search.wanted, record))

@@ -12,6 +12,7 @@ from tuner.cli.arguments import (
     OUT_FILE,
     RUN,
     SWEEP_FILE,
+    DeadlineText,
     Percent,
     SlotCount,
     TrialCount,
@@ -40,6 +41,8 @@ def specbench() -> None:
 @click.option("--engine", type=click.Choice(ENGINES), help="Instead of the file's engine.kind.")
 @click.option("--trials", type=Trials(), help="Candidates to measure; +N more with --resume.")
 @click.option("--resume", type=RUN, help="Go on with this run; nothing is measured twice.")
+@click.option("--deadline", type=DeadlineText(), help="Instead of search.deadline, such as 07:30.")
+@click.option("--share-gpus", is_flag=True, help="Also beside another specbench run on them.")
 @click.option("--slots", type=SlotCount(), help="Instead of the file's slots: auto, 1, 2, ...")
 @click.option("--ray", metavar="ADDRESS", help="Launch on the nodes of this Ray cluster.")
 @click.option(

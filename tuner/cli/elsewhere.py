@@ -11,6 +11,7 @@ from typing import Any
 from tuner.errors import UserError
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.nodes import NNODES, nodes_of
+from tuner.sweep.turns import has_answers
 from tuner.trial.places import PlacesMaker
 from tuner.trial.slot_rules import slots_of
 
@@ -50,6 +51,12 @@ def refuse_unplaced(loaded: LoadedSweep, address: str | None, resource: str | No
     elif loaded.sweep.slots != 1:
         raise document.error(
             ("slots",), "slots are of one machine, and Ray places launches itself: remove slots"
+        )
+    elif loaded.sweep.workload.turns == "all" and not all(map(has_answers, loaded.prompts)):
+        raise document.error(
+            ("workload", "turns"),
+            "the answers before later turns would be written by a server here and not on the "
+            "cluster: write turns: first, or give prompts that have them",
         )
     elif importlib.util.find_spec("ray") is None:
         raise UserError(

@@ -1,12 +1,15 @@
 """`specbench sweep`: every step of a run by name."""
 
 import json
+import os
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 import click
 
+from tuner.campaign.budget import refuse_past
 from tuner.campaign.campaign import as_begun, begin_run, measure_all, reopen_run
 from tuner.cli.arguments import TrialCount, unused_trials
 from tuner.cli.elsewhere import joined, refuse_unplaced
@@ -18,12 +21,13 @@ from tuner.engine.base import Checked, Engine
 from tuner.engine.make import make_engine
 from tuner.engine.process import interrupts_deferred
 from tuner.errors import EngineFailure, UserError
+from tuner.ledger.gpu_claims import Claims, claimed
 from tuner.ledger.run import Run
 from tuner.memory.fits import machine_of, narrowed
 from tuner.memory.guard import guarded
 from tuner.report.run_report import write_report
 from tuner.result import Result, summarise_run
-from tuner.sweep.door import LoadedSweep, load_sweep, with_slots, with_trials
+from tuner.sweep.door import LoadedSweep, load_sweep, with_deadline, with_slots, with_trials
 from tuner.trial.places import PlacesMaker
 
 
@@ -38,6 +42,8 @@ class SweepOptions:
     resume: Path | None
     slots: int | Literal["auto"] | None
     as_json: bool
+    deadline: str | None = None
+    share_gpus: bool = False
     ray: str | None = None
     ray_resource: str | None = None
 
@@ -45,6 +51,9 @@ class SweepOptions:
 def run(options: SweepOptions) -> int:
     """Run or resume a sweep, write its report, print what it found. Returns the exit code."""
     loaded = _load_again(options.resume, options) if options.resume else _load(options)
+    if options.deadline is not None:
+        loaded = with_deadline(loaded, options.deadline)
+    refuse_past(loaded.sweep.search)
     if options.slots is not None:
         loaded = with_slots(loaded, options.slots)
     engine = make_engine(loaded.sweep)
@@ -52,14 +61,25 @@ def run(options: SweepOptions) -> int:
     checked = engine.check(loaded)
     engine.refuse(checked.loaded)
     refuse_unplaced(checked.loaded, options.ray, options.ray_resource)
-    with joined(checked.loaded, options.ray, options.ray_resource) as there:
+    with (
+        joined(checked.loaded, options.ray, options.ray_resource) as there,
+        _claimed(checked.loaded, options) as claims,
+    ):
         machine = machine_of(engine, loaded.sweep, there.gpu_gib)
         checked = narrowed(checked, machine)
-        checked = replace(checked, notes=(*checked.notes, *there.notes))
         engine = guarded(engine, machine)
         folder = _folder(options, checked.loaded, there.machine)
+        claims.tell(folder.path)
+        checked = replace(checked, notes=(*checked.notes, *there.notes, *claims.notes))
         end_on_signals(outlive_terminal=True)  # after Ray, which sets a handler of its own
         return _go(options, checked, folder, engine, there.places).exit_code
+
+
+def _claimed(loaded: LoadedSweep, options: SweepOptions) -> AbstractContextManager[Claims]:
+    """The GPUs here, for this run alone; on a cluster that is Ray's business."""
+    if options.ray is not None:
+        return nullcontext(Claims({}))
+    return claimed(loaded.sweep, os.environ, share=options.share_gpus)
 
 
 def _go(
@@ -151,7 +171,7 @@ def _measure(
     if options.trials is not None and (unused := unused_trials(checked.loaded)):
         progress.note(unused)
     try:
-        return measure_all(checked.loaded, folder, engine, progress, elsewhere)
+        return measure_all(checked.loaded, folder, engine, progress, elsewhere=elsewhere)
     except (KeyboardInterrupt, EngineFailure, UserError, OSError):
         with interrupts_deferred():
             _report_what_there_is(folder, options)

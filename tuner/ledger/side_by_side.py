@@ -6,13 +6,14 @@ from typing import Any
 
 from tuner.ledger.lines import Ledger
 from tuner.measure.statistics import Interval
+from tuner.sweep.level import Level, at
 
 SLOWED = 0.03
 """Share of its speed that a server may surely lose to those beside it before that is a doubt."""
 _NAMES = ("interference", "interference_low", "interference_high")
 
 
-def interference(ledger: Ledger, place: str, level: int) -> Interval | None:
+def interference(ledger: Ledger, place: str, level: Level) -> Interval | None:
     """Speed without speculation with servers in all other places, over its speed alone, by the last
     launch that showed it; None where none did, or where it may as well be 1."""
     for record in reversed(ledger.records):
@@ -71,7 +72,7 @@ def side_words(ledger: Ledger) -> Iterator[str]:
                 spread = f" ({low:.3f} to {high:.3f})" if low and high else ""
                 ratio = Interval(value, low, high)
                 sure = ", a doubt" if slowed(ratio) else ""
-                found.append(f"{value:.3f}{spread} at concurrency {level}{sure}")
+                found.append(f"{value:.3f}{spread} {at(level)}{sure}")
         yield (
             f"{name}, others beside it: without speculation {'; '.join(found)} times the speed "
             "that it has alone"

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import aiohttp
 
 from tuner.measure.arrivals import arrivals
+from tuner.measure.keys import NO_KEYS, Keys
 from tuner.measure.samples import Request, RequestSample, Window
 from tuner.measure.stream import BadStreamError, TokenStream
 from tuner.secrets import hidden
@@ -41,6 +42,8 @@ class Load:
     closed loop."""
     seed: int = 0
     """Of the arrivals."""
+    keys: Keys = NO_KEYS
+    """What the server wants of requests."""
 
 
 def run_window(url: str, requests: Sequence[Request], load: Load) -> Window:
@@ -67,6 +70,11 @@ class _Window:
     def __init__(self, url: str, requests: Sequence[Request], load: Load) -> None:
         self._url = url.rstrip("/") + "/generate"
         self._load = load
+        self._headers = {
+            "Content-Type": "application/json",
+            "Accept-Encoding": "identity",
+            **load.keys.headers(),
+        }
         # A worker takes a whole conversation: its turns come one after the other. Bodies are made
         # beforehand, so that encoding a long prompt is no part of its TTFT.
         self._count = len(requests)
@@ -193,10 +201,11 @@ class _Window:
     async def _read(self, session: aiohttp.ClientSession, body: bytes, stream: TokenStream) -> None:
         """Read one answer to its end. TimeoutError: no new token for the time allowed."""
         clock, patience = asyncio.get_running_loop().time, self._load.request_timeout_s
-        headers = {"Content-Type": "application/json", "Accept-Encoding": "identity"}
         async with (
             asyncio.timeout(patience) as limit,
-            session.post(self._url, data=body, headers=headers) as response,
+            session.post(
+                self._url, data=body, headers=self._headers, allow_redirects=False
+            ) as response,
         ):
             if response.status != 200:
                 words = (await response.text(errors="replace")).split()

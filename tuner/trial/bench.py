@@ -18,14 +18,13 @@ from tuner.sweep.artificial import made_up
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.point import Point
 from tuner.sweep.random_words import random_words
-from tuner.sweep.turns import to_send
-from tuner.sweep.workload import held_out, pick
 from tuner.trial.attempt import ATTEMPTS, Attempt
 from tuner.trial.booking import Booking, Entry
 from tuner.trial.job import Job, Performed
 from tuner.trial.phase import Phase
 from tuner.trial.places import Here, Launches, Places, go_through
 from tuner.trial.race import Race
+from tuner.trial.sent import sent_of
 from tuner.trial.taken import Windows
 
 
@@ -77,13 +76,8 @@ class Bench(Booking):
         cls, engine: Engine, loaded: LoadedSweep, run: Run, report: Callable[[Phase], None]
     ) -> "Bench":
         """Choose and tokenise the prompts. Raises EngineFailure where tokenising fails."""
-        workload = loaded.sweep.workload
-        counts = {level: max(workload.requests, level) for level in workload.concurrency}
-        most = max(counts.values())
-        prompts = pick(loaded.prompts, most, workload.seed)
-        others = held_out(loaded.prompts, most, workload.seed)
-        sent = {n: to_send(prompts, workload.turns, count, n) for n, count in counts.items()}
-        unseen = {n: to_send(others, workload.turns, count, n) for n, count in counts.items()}
+        found = sent_of(loaded)
+        sent, unseen = found.chosen_on, found.unseen
         whole = max(sent.values(), key=len)
         tokenised = engine.tokenise((*whole, *max(unseen.values(), key=len)))
         first, second = tokenised.requests[: len(whole)], tokenised.requests[len(whole) :]

@@ -20,6 +20,7 @@ from tuner.measure.samples import Window
 from tuner.measure.samples_file import write_samples
 from tuner.measure.statistics import Interval, speedup
 from tuner.search.decision import Decision
+from tuner.sweep.level import Level
 from tuner.trial.attempt import Attempt, Rig, config_of
 from tuner.trial.notes import beside_note, note, retries, version_doubt
 from tuner.trial.outputs import far_note, outputs_of, scored
@@ -111,7 +112,7 @@ class Booking(Rig):
             switch_failure=entry.switch_failure,
             decision=_written(entry.decision),
             held_out=self._held_out(entry),
-            broken=broken_limits(metrics, self.sweep.search),
+            broken=broken_limits(metrics, self.sweep.search, entry.baseline),
             outputs=outputs,
             task=None if failure is not None else self._task(phase, entry.taken.task),
             place=entry.place,
@@ -144,7 +145,7 @@ class Booking(Rig):
         }
         return HeldOut(prompts=len(names), metrics=metrics, samples=self.run.relative(path))
 
-    def _beside(self, entry: Entry, level: int) -> Interval | None:
+    def _beside(self, entry: Entry, level: Level) -> Interval | None:
         """How others slow its place down, where a candidate had some beside it."""
         place = entry.place
         if place is None or place.alone or entry.phase.role != "candidate":
@@ -169,7 +170,14 @@ class Booking(Rig):
         for level, windows in measured.items() if entry.failure is None else ():
             figures = summarise(windows, steps, topk, self.sweep.search.limits)
             below = () if baseline is None else baseline.get(level, ())
-            context = Context(steps, topk, self.tokenise_doubt, self.random_words, below)
+            context = Context(
+                steps,
+                topk,
+                self.tokenise_doubt,
+                self.random_words,
+                self.sweep.workload.rate(level),
+                below,
+            )
             if baseline is not None:
                 metric = self.sweep.search.objective.metric
                 known = self._beside(entry, level)

@@ -58,6 +58,8 @@ _TEXTS: Mapping[str, str | None] = {
     "--speculative-adaptive-config": None,
     "--log-level": "info",
     "--dist-init-addr": None,
+    "--api-key": None,
+    "--admin-api-key": None,
 }
 _SWITCHES = (
     "--trust-remote-code",
