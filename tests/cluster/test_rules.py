@@ -5,8 +5,10 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.engine.launching import processes_with
@@ -95,8 +97,11 @@ def test_a_worker_that_is_killed_leaves_no_server(
     holder = subprocess.Popen([sys.executable, "-c", HOLDING, str(tmp_path)])
 
     def those(word: str) -> list[int]:
-        found = processes_with(SEAL, seal)
-        return [each.pid for each in found if any(word in part for part in each.cmdline())]
+        found = []
+        for each in processes_with(SEAL, seal):
+            with suppress(psutil.Error):  # it has ended since
+                found += [each.pid for part in each.cmdline() if word in part]
+        return found
 
     deadline = time.monotonic() + 60
     while not list(temporary.glob("specbench-*/launch-*/logs/0000.running.json")) or not those(

@@ -5,7 +5,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 from tuner.campaign.abreast import measure_abreast
 from tuner.campaign.budget import CLOCK, Budget, Clock, Pace
@@ -34,7 +33,7 @@ from tuner.engine.sglang.revisions import (
     model_facts,
 )
 from tuner.errors import UserError
-from tuner.ledger.machine import machine_facts
+from tuner.ledger.machine import Facts, machine_facts
 from tuner.ledger.run import Run, RunSettings
 from tuner.measure.samples_file import read_samples
 from tuner.result import Result, summarise_run
@@ -50,9 +49,6 @@ from tuner.trial.places import Places, PlacesMaker
 from tuner.trial.slot_rules import Slot, slots_of
 from tuner.trial.slots import Slots
 from tuner.trial.taken import Windows
-
-Facts = dict[str, Any]
-"""What `machine_facts` tells of whatever measures."""
 
 
 def begin_run(

@@ -6,6 +6,7 @@ is no child of Ray's: it leads a session, reads from a socket whose other end th
 and when that closes, whatever the reason, stops its server as Ctrl-C would and ends.
 """
 
+import atexit
 import os
 import shutil
 import signal
@@ -153,6 +154,8 @@ def main(fd: int) -> None:
                 home.send(Over())
             except OSError:  # nobody is there to fetch the log
                 shutil.rmtree(order.rig.run.path, ignore_errors=True)
+    atexit._run_exitfuncs()
+    os._exit(0)  # the other end closes with the process, not some time before
 
 
 if __name__ == "__main__":
