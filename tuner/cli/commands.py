@@ -44,6 +44,10 @@ def specbench() -> None:
 @click.option("--deadline", type=DeadlineText(), help="Instead of search.deadline, such as 07:30.")
 @click.option("--share-gpus", is_flag=True, help="Also beside another specbench run on them.")
 @click.option("--slots", type=SlotCount(), help="Instead of the file's slots: auto, 1, 2, ...")
+@click.option("--ray", metavar="ADDRESS", help="Launch on the nodes of this Ray cluster.")
+@click.option(
+    "--ray-resource", metavar="NAME", help="On those of its nodes that have this resource."
+)
 @click.option("--dry-run", is_flag=True, help="The same as specbench plan FILE.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
 @click.pass_context

@@ -9,7 +9,8 @@ from rich.table import Table
 
 from tuner.choice import objective_of
 from tuner.crossing import crossing_words, overload_words
-from tuner.engine.script import shell_line
+from tuner.engine.base import Command
+from tuner.engine.script import of_every_rank, shell_line
 from tuner.fastest import speedups_of
 from tuner.ledger.output_words import outputs_words, task_words
 from tuner.ledger.record import TrialRecord
@@ -42,14 +43,21 @@ def show_plan(plan: Plan, limit: int | None) -> None:
         click.echo("  nothing is launched: the server that runs is measured as it is")
         return
     _show_memory(plan)
-    click.echo(f"\nbaseline: no speculation\n  {shell_line(plan.baseline)}")
+    _show_command("baseline: no speculation", plan.baseline)
     for block, command in plan.shared[:limit]:
-        click.echo(f"\none launch, {block.label()}\n  {shell_line(command)}")
+        _show_command(f"one launch, {block.label()}", command)
     for number, (point, command) in enumerate(plan.commands[:limit], start=1):
-        click.echo(f"\n{number}. {point.label()}\n  {shell_line(command)}")
+        _show_command(f"{number}. {point.label()}", command)
     left = len(plan.commands) - len(plan.commands[:limit])
     if left:
         click.echo(f"\n... and {left:,} more, --all shows them")
+
+
+def _show_command(title: str, command: Command) -> None:
+    """One line of a shell; of a server that spans nodes one for each."""
+    click.echo(f"\n{title}")
+    for each in of_every_rank(command):
+        click.echo(f"  {shell_line(each)}")
 
 
 def _show_memory(plan: Plan) -> None:

@@ -56,6 +56,10 @@ class Places(Protocol):
         """
 
 
+PlacesMaker = Callable[[Rig, Callable[[Phase], None]], Places]
+"""Makes places for a run's launches, with who listens to their phases."""
+
+
 class Here:
     """The one place that is this process: a job is performed while it is waited for."""
 
