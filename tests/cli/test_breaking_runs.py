@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
@@ -69,8 +70,9 @@ def test_a_state_that_is_none_is_not_shown(run: Run, broken: str) -> None:
 
 def test_a_state_of_several_places_and_of_rates_is_read(run: Run) -> None:
     """Otherwise `specbench status` is blind to a run with slots, or at request rates."""
-    state = own_state(datetime.now(UTC), "measuring", concurrency="4/s", places={"slot 0": "a"},
-                      left_s=1.5)  # fmt: skip
+    state = own_state(
+        datetime.now(UTC), "measuring", concurrency="4/s", places={"slot 0": "a"}, left_s=1.5
+    )
     write_state(run, state)
     assert read_state(run) == state
 
@@ -159,18 +161,12 @@ def test_looking_at_a_run_takes_no_lock_that_another_look_would_see(run: Run) ->
 
 def test_two_who_stop_a_run_at_once_are_both_told(run: Run) -> None:
     with run.locked():
-        state = own_state(time_of_now(), "measuring")
+        state = own_state(datetime.now(UTC), "measuring")
         run.state_file.write_text(json.dumps(vars(state)))
         for _ in range(2):
             done = invoke("stop", run.path)
             assert done.exit_code == 0 and "ends after the trial that runs" in done.output
     assert not run.stop_file.exists()
-
-
-def time_of_now():
-    from datetime import UTC, datetime
-
-    return datetime.now(UTC)
 
 
 CHILDREN = """
