@@ -15,7 +15,7 @@ from tuner.trial.bench import Bench
 from tuner.trial.job import Job
 from tuner.trial.phase import Phase
 
-pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("ray")]
+pytestmark = pytest.mark.timeout(400)
 
 
 @pytest.fixture(scope="module", autouse=True)

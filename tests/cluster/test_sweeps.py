@@ -14,7 +14,7 @@ from tests.cluster.local import LocalCluster
 from tests.sweeps import tiny_sweep
 from tuner.ledger.run import Run
 
-pytestmark = [pytest.mark.timeout(400), pytest.mark.xdist_group("ray")]
+pytestmark = pytest.mark.timeout(400)
 LIMIT_S = 180.0
 
 
