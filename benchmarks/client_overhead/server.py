@@ -4,9 +4,10 @@
 
 It speaks SGLang's /generate (each event repeats text and ids from the start, as SGLang does unless
 it has --incremental-streaming-output; with `--incremental` only what is new) and OpenAI's
-/v1/completions and /v1/chat/completions. Every answer has T tokens, one an event, one event a
-write, whatever the request asks for. Without a pace an event follows as soon as the connection
-takes it; with one, the first comes `--ttft-ms` after the request and the others every P ms.
+/v1/completions and /v1/chat/completions. Every answer has T tokens, one an event, whatever the
+request asks for. Without a pace events follow as soon as the connection takes them, `--burst` in a
+write; with one, the first comes `--ttft-ms` after the request and the others every P ms, one event
+a write.
 
 Standard output has one JSON line for `{"port"}`, for `{"begun"}` at the first request that counts
 (those before it are `--warmups`) and for `{"ended"}` when every answer was read to its end, all in
@@ -60,8 +61,8 @@ def generate(tokens: int, incremental: bool) -> list[bytes]:
     return events(found)
 
 
-def completions(tokens: int) -> list[bytes]:
-    """/v1/completions, with the usage in an event of its own at the end."""
+def completions(tokens: int, tells_usage: bool) -> list[bytes]:
+    """/v1/completions; the usage, where asked for, in an event of its own at the end."""
     base = {"id": "cmpl-5f0c6b3e9d1a4b0f", "object": "text_completion", "created": 1780000000}
     base["model"] = "played"
     found: list[dict[str, Any]] = []
@@ -69,11 +70,12 @@ def completions(tokens: int) -> list[bytes]:
         reason = "length" if index == tokens - 1 else None
         choice = {"index": 0, "text": word(index * 7), "logprobs": None, "finish_reason": reason}
         found.append({**base, "choices": [choice], "usage": None})
-    return events([*found, {**base, "choices": [], "usage": usage(tokens)}])
+    last = {**base, "choices": [], "usage": usage(tokens)}
+    return events([*found, last] if tells_usage else found)
 
 
-def chat(tokens: int) -> list[bytes]:
-    """/v1/chat/completions, with the usage in an event of its own at the end."""
+def chat(tokens: int, tells_usage: bool) -> list[bytes]:
+    """/v1/chat/completions; the usage as in `completions`."""
     base = {"id": "chatcmpl-5f0c6b3e9d1a4b0f", "object": "chat.completion.chunk"}
     base |= {"created": 1780000000, "model": "played"}
     found: list[dict[str, Any]] = []
@@ -82,7 +84,8 @@ def chat(tokens: int) -> list[bytes]:
         reason = "length" if index == tokens - 1 else None
         choice = {"index": 0, "delta": {**delta, "content": word(index * 7)}, "logprobs": None}
         found.append({**base, "choices": [{**choice, "finish_reason": reason}], "usage": None})
-    return events([*found, {**base, "choices": [], "usage": usage(tokens)}])
+    last = {**base, "choices": [], "usage": usage(tokens)}
+    return events([*found, last] if tells_usage else found)
 
 
 def usage(tokens: int) -> dict[str, int]:
@@ -107,11 +110,12 @@ class Play:
     """What all connections share: the answers, the pace, and the window."""
 
     def __init__(self, wanted: argparse.Namespace) -> None:
-        self.answers = {
-            b"/generate": generate(wanted.tokens, wanted.incremental),
-            b"/v1/completions": completions(wanted.tokens),
-            b"/v1/chat/completions": chat(wanted.tokens),
-        }
+        self.answers: dict[tuple[bytes, bool], list[bytes]] = {}
+        """By route, and by whether the request asks for the usage."""
+        for asked in (False, True):
+            self.answers[b"/generate", asked] = generate(wanted.tokens, wanted.incremental)
+            self.answers[b"/v1/completions", asked] = completions(wanted.tokens, asked)
+            self.answers[b"/v1/chat/completions", asked] = chat(wanted.tokens, asked)
         self.pace, self.ttft = wanted.pace_ms / 1000, wanted.ttft_ms / 1000
         self.burst = wanted.burst
         self.warmups, self.requests, self.last = wanted.warmups, wanted.requests, wanted.last
@@ -163,9 +167,7 @@ class Play:
     def _arm(self) -> None:
         if self._timer is not None:
             self._timer.cancel()
-        self._timer = self._loop.call_later(
-            max(0.0, self.due[0][0] - time.monotonic()), self._tick
-        )
+        self._timer = self._loop.call_later(max(0.0, self.due[0][0] - time.monotonic()), self._tick)
 
     def _tick(self) -> None:
         now = time.monotonic() + 0.0002
@@ -221,9 +223,10 @@ class Connection(asyncio.Protocol):
         if len(self._data) < end + 4 + length:
             return
         path = self._data.split(b" ", 2)[1].split(b"?")[0]
+        asks_usage = b"include_usage" in self._data
         self._data = self._data[end + 4 + length :]
         self._was_read()
-        chunks = self._play.answers.get(path)
+        chunks = self._play.answers.get((path, asks_usage))
         if chunks is None:
             self._transport.write(plain(path))
             return
@@ -282,7 +285,7 @@ def main() -> None:
     reading.add_argument("--last", type=int, default=1, help="answers that end their connection")
     reading.add_argument("--pace-ms", type=float, default=0.0, help="0: as fast as it goes")
     reading.add_argument("--ttft-ms", type=float, default=0.0)
-    reading.add_argument("--burst", type=int, default=1, help="events in a write")
+    reading.add_argument("--burst", type=int, default=16, help="events in a write, without a pace")
     reading.add_argument("--incremental", action="store_true")
     uvloop.run(serve(reading.parse_args()))
 

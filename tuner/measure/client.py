@@ -16,6 +16,7 @@ from tuner.measure.stream import BadStreamError, TokenStream
 from tuner.secrets import hidden
 
 _ERROR_CHARS = 330
+_CONNECT_S = 5.0
 
 Kept = Literal["nothing", "ids", "ids and text"]
 """What stays of an answer: 4 bytes a token for its ids, and about as much for its text."""
@@ -74,19 +75,22 @@ class _Window:
         self._began: float | None = None
 
     async def run(self) -> Window:
-        cpu_began = time.thread_time()
+        at_once = min(self._load.concurrency, len(self._conversations))
         with closing(Connections(self._url)) as connections:
+            await connections.open(at_once, min(_CONNECT_S, self._load.request_timeout_s))
+            cpu_began = time.thread_time()
             async with asyncio.TaskGroup() as workers:
                 if self._load.request_rate is not None:
                     await self._arrive(connections, workers, self._load.request_rate)
                 else:
-                    for _ in range(min(self._load.concurrency, len(self._conversations))):
+                    for _ in range(at_once):
                         workers.create_task(self._worker(connections))
+            cpu_s = time.thread_time() - cpu_began
         samples = tuple(self._samples[index] for index in sorted(self._samples))
         return Window(
             concurrency=self._load.concurrency,
             wall_s=round(max((sample.ended for sample in samples), default=0.0), 6),
-            client_cpu_s=time.thread_time() - cpu_began,
+            client_cpu_s=cpu_s,
             samples=samples,
             stopped=self._stop if len(samples) < self._count else None,
         )
