@@ -68,7 +68,7 @@ def _session(sweep: Path, run: Path, seal: str, end: End | None) -> None:
         patch.object(attempt, "run_window", windows),
         patch.object(ServerApi, "is_healthy", listener.on("launching", ServerApi.is_healthy)),
         patch.object(ledger_run.Run, "append", listener.half_of(ledger_run.Run.append)),
-        patch.object(ledger_run.os, "fsync", listener.on("written", os.fsync)),
+        patch.object(ledger_run, "synced", listener.on("written", ledger_run.synced)),
     ):
         try:
             run_sweep(loaded, folder, make_engine(loaded.sweep), listener)

@@ -15,6 +15,7 @@ from tuner.campaign.campaign import begin_run, reopen_run, run_sweep
 from tuner.engine.make import make_engine
 from tuner.errors import EngineFailure, Failure
 from tuner.ledger.run import Run
+from tuner.measure.keys import NO_KEYS
 from tuner.measure.racing import WindowSpread
 from tuner.measure.samples import Request, Window
 from tuner.measure.samples_file import read_samples
@@ -168,7 +169,7 @@ def test_a_stopped_trial_that_becomes_the_winner_is_measured_whole_first(tmp_pat
 class PlayedServer:
     """Answers at once."""
 
-    url, engine_version, launch_s, info, gpus = "", "0.5.17", 1.0, {}, None
+    url, engine_version, launch_s, info, gpus, keys = "", "0.5.17", 1.0, {}, None, NO_KEYS
 
     def flush_cache(self) -> None: ...
 

@@ -161,7 +161,7 @@ def _estimate(loaded: LoadedSweep, blocks: Blocks, earlier: Sequence[TrialRecord
         plain = any(point.settings is not None for point in loaded.space.points)
         more = again + confirmed + plain
         launches, trials = 1 + candidates + more, 1 + wanted + more
-        most = max(workload.requests, *workload.concurrency)
+        most = max(map(workload.requests_at, workload.levels))
         if confirmed and held_out(loaded.prompts, most, workload.seed):
             trials += 2  # the other prompts: of the baseline, of the winner
     launch_s, launch_basis = _launch_time(sweep, earlier)
@@ -169,10 +169,11 @@ def _estimate(loaded: LoadedSweep, blocks: Blocks, earlier: Sequence[TrialRecord
     measure = sweep.measure
     one = workload.output_tokens / speed
     measure_s = 0.0
-    for level in workload.concurrency:
-        window = max(workload.requests, level) / level * one
-        if workload.request_rate is not None:  # the last one comes then, and takes its time
-            window = max(window, max(workload.requests, level) / workload.request_rate + one)
+    for level in workload.levels:
+        count, rate = workload.requests_at(level), workload.rate(level)
+        window = max(1.0, count / workload.streams(level)) * one
+        if rate is not None:  # the last one comes then, and takes its time
+            window = max(window, count / rate + one)
         measure_s += measure.windows * window + measure.warmup_requests * one
     return Estimate(
         launches=launches,

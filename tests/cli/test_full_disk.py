@@ -4,6 +4,7 @@ The disk is a tmpfs in a mount namespace; where neither is allowed the tests are
 """
 
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -12,8 +13,11 @@ import pytest
 
 from tests.report.make_run import Trial, chain, make_run
 from tests.sweeps import tiny_sweep
-from tuner.ledger.whole import replacing, write_text
+from tuner.errors import UserError
+from tuner.ledger import run as ledger_run
+from tuner.ledger.run import Run
 from tuner.report.run_report import write_report
+from tuner.whole import SUFFIX, replacing, write_text
 
 NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]
 SCRIPT = """
@@ -87,6 +91,41 @@ def test_a_file_that_cannot_be_written_whole_is_as_it_was(tmp_path: Path) -> Non
     assert file.read_text() == "yesterday"
 
 
+def test_a_file_that_cannot_be_written_is_told_by_its_own_name(tmp_path: Path) -> None:
+    """`best.yaml.4711.partial: Permission denied` sends nobody to the right place."""
+    with pytest.raises(OSError) as caught:
+        write_text(tmp_path / "none" / "best.yaml", "x")
+    assert caught.value.filename == str(tmp_path / "none" / "best.yaml")
+
+
+def test_files_are_on_the_disk_before_they_have_their_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lost node would else leave an empty file in the place of yesterday's."""
+    file, seen = tmp_path / "run.json", []
+    file.write_text("yesterday")
+
+    def fsync(descriptor: int) -> None:
+        seen.append((Path(f"/proc/self/fd/{descriptor}").resolve(), file.read_text()))
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    write_text(file, "today")
+    (partial, then), (folder, now) = seen
+    assert partial.parent == folder == tmp_path
+    assert (then, now) == ("yesterday", "today")
+
+
+def test_a_link_in_the_place_of_a_file_is_replaced_and_not_followed(tmp_path: Path) -> None:
+    """A run folder that somebody sent may hold links to one's own files."""
+    own = tmp_path / "own"
+    own.write_text("mine")
+    for name in ("report.md", f"report.md.{os.getpid()}{SUFFIX}"):
+        (tmp_path / name).symlink_to(own)
+    write_text(tmp_path / "report.md", "today")
+    assert own.read_text() == "mine"
+    assert not (tmp_path / "report.md").is_symlink()
+
+
 def test_every_file_of_a_report_is_replaced_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,3 +138,53 @@ def test_every_file_of_a_report_is_replaced_whole(
     assert [file.name for file in run.results if file.stat().st_ino == inodes[file]] == []
     for each in kept:
         each.close()
+
+
+def test_a_stranger_s_run_folder_makes_nobody_read_or_write_elsewhere(tmp_path: Path) -> None:
+    """`specbench report` and `compare-report` are run on folders out of bug reports."""
+    run = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(2), 100.0)])
+    record = run.records()[-1]
+    assert record.samples is not None
+    samples, elsewhere = run.path / record.samples, tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    taken = samples.rename(elsewhere / samples.name)
+    samples.symlink_to(taken)
+    with pytest.raises(UserError, match=f"{samples.name}: this leads out of the run folder"):
+        write_report(Run.open(run.path))
+    samples.unlink()
+    taken.rename(samples)
+    run.figures.symlink_to(elsewhere)
+    with pytest.raises(UserError, match="figures: this is a link"):
+        write_report(Run.open(run.path))
+    assert list(elsewhere.iterdir()) == []
+    run.figures.unlink()
+    lines = run.trials_file.read_text().splitlines()
+    for path in ("/etc/passwd", "samples/../../elsewhere/x.gz"):
+        line = json.loads(lines[-1])
+        parts = {"samples": path, "held_out": {"prompts": 1, "metrics": {}, "samples": path}}
+        for name, part in parts.items():
+            run.trials_file.write_text("\n".join([*lines[:-1], json.dumps({**line, name: part})]))
+            with run.trials_file.open("a") as file:
+                file.write("\n")
+            with pytest.raises(UserError, match=rf"{name}.*: this is no path in the run folder"):
+                Run.open(run.path).records()
+
+
+def test_a_line_of_the_ledger_is_looked_over_for_secrets_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every known value in every escape is looked for in every byte: that costs, once is enough."""
+    run = make_run(tmp_path, [Trial(None, 90.0)])
+    looks: list[str] = []
+
+    def hidden(text: str) -> str:
+        looks.append(text)
+        return text.replace("s3cret-value", "${KEY}")
+
+    monkeypatch.setattr(ledger_run, "hidden_values", hidden)
+    first = run.records()[-1].model_copy(update={"trial": 7, "message": "s3cret-value"})
+    second = first.model_copy(update={"trial": 8})
+    with run.locked():
+        run.append(first, second)
+    assert len(looks) == 1
+    assert [each.message for each in run.records()[-2:]] == ["${KEY}", "${KEY}"]

@@ -20,6 +20,7 @@ class FakeNvml:
     def __init__(self, count: int = 4) -> None:
         self.count = count
         self.used = [GIB] * count
+        self.pids: dict[int, list[int]] = {}
         self.broken: set[str] = set()
         self.hang: Event | None = None
         self.looks, self.open = 0, 0
@@ -48,6 +49,14 @@ class FakeNvml:
 
     def nvmlDeviceGetMemoryInfo(self, handle: int) -> SimpleNamespace:  # noqa: N802
         return SimpleNamespace(used=self.used[handle], total=140 * GIB)
+
+    def nvmlDeviceGetUUID(self, handle: int) -> str:  # noqa: N802
+        return f"GPU-00000000-0000-0000-0000-00000000000{handle}"
+
+    def nvmlDeviceGetComputeRunningProcesses(  # noqa: N802
+        self, handle: int
+    ) -> list[SimpleNamespace]:
+        return [SimpleNamespace(pid=pid) for pid in self.pids.get(handle, ())]
 
     def nvmlDeviceGetClockInfo(self, handle: int, kind: int) -> int:  # noqa: N802
         self._ask("nvmlDeviceGetClockInfo")

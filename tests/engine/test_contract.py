@@ -7,6 +7,7 @@ pytest -m sglang -n 0 tests/engine/test_contract.py
 
 import json
 import os
+import re
 import signal
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,7 +19,12 @@ from tests.engine import launching
 from tests.engine.launching import CHAIN, Case, generate, port_of
 from tuner.engine import ports
 from tuner.engine.base import Server
+from tuner.engine.http import ServerApi
 from tuner.errors import EngineFailure, Failure
+from tuner.measure.client import Load, run_window
+from tuner.measure.keys import Keys
+from tuner.measure.samples import Request
+from tuner.sweep.model import ServerFlag
 from tuner.sweep.workload import Prompt
 
 ENGINES = [
@@ -260,3 +266,54 @@ def test_a_server_of_one_length_refuses_others(speculating: Server) -> None:
         speculating.set_steps(2)
     assert failure.value.label is Failure.CLIENT
     speculating.check_alive()
+
+
+KEY, ADMIN_KEY = "a-key-of-the-contract-7f3a", "its-admin-key-91bc"
+
+
+@pytest.fixture(scope="module", params=[False, True], ids=["key", "both-keys"])
+def keyed(
+    case: Case, tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest
+) -> Iterator[Server]:
+    flags: dict[str, ServerFlag] = {"api-key": KEY}
+    if request.param:
+        flags["admin-api-key"] = ADMIN_KEY
+    log = tmp_path_factory.mktemp("log") / "keyed.log"
+    server = case.engine.launch(case.config(None, flags), log, 3)
+    yield server
+    server.stop()
+    assert not {KEY, ADMIN_KEY} & set(re.findall(r"[\w-]+", log.read_text()))
+
+
+def test_every_request_to_a_server_with_a_key_carries_it(case: Case, keyed: Server) -> None:
+    """Otherwise a user's usual flags make every launch fail, or every window."""
+    keyed.check_alive()
+    keyed.flush_cache()
+    assert keyed.info["version"] == keyed.engine_version
+    ids = (5, 6, 7, 8) if skips_tokenizer(case) else None
+    asked = Request("p", "chat", text=None if ids else "one two three", input_ids=ids)
+    window = run_window(keyed.url, [asked], Load(1, 4, keys=keyed.keys))
+    assert [each.error for each in window.samples] == [None]
+    assert window.samples[0].tokens == 4
+    window = run_window(keyed.url, [asked], Load(1, 4))
+    assert "HTTP 401" in str(window.samples[0].error)
+
+
+def test_a_wrong_key_is_told_as_that(keyed: Server) -> None:
+    """A server that merely answers nonsense would be looked for in the wrong place."""
+    for keys, what in ((Keys(), "wants an API key"), (Keys("wrong"), "another API key than")):
+        api = ServerApi(keyed.url, 20.0, keys)
+        assert api.is_healthy(), "health is for everybody"
+        for ask in (api.server_info, api.flush_cache, lambda a=api: a.generate_one_token({})):
+            with pytest.raises(EngineFailure, match=what) as failure:
+                ask()
+            assert failure.value.label is Failure.CLIENT
+            assert "wrong" not in failure.value.message
+        api.close()
+
+
+def test_the_shown_command_has_a_name_in_the_place_of_the_key(case: Case) -> None:
+    """best.sh goes to production by way of a chat."""
+    command = case.engine.command(case.config(None, {"api-key": KEY})).hidden()
+    assert "--api-key ${API_KEY}" in " ".join(command.argv)
+    assert KEY not in str(command)

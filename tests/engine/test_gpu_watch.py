@@ -78,6 +78,26 @@ def test_an_older_driver_has_the_reasons_by_their_older_name(nvml: FakeNvml) -> 
     assert set(traces[0].reasons) == {8}
 
 
+class OldNvml(FakeNvml):
+    """As nvidia-ml-py before 12.560, which a user's other packages may hold."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name == "nvmlDeviceGetCurrentClocksEventReasons":
+            raise AttributeError(name)
+        return super().__getattribute__(name)
+
+
+def test_an_older_nvidia_ml_py_has_the_reasons_by_their_older_name(
+    nvml: FakeNvml, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One name that is missing would cost clocks, heat and energy of every window."""
+    monkeypatch.setitem(sys.modules, "pynvml", OldNvml())
+    traces = read(ServerGpus({}, ("0",))).traces
+    assert traces is not None
+    assert set(traces[0].reasons) == {8}
+    assert set(traces[0].power_w) == {500.0}
+
+
 def fails_to_start(nvml: FakeNvml) -> None:
     nvml.broken = {"nvmlInit"}
 

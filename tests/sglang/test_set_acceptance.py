@@ -15,12 +15,15 @@ def test_an_acceptance_that_is_set_is_reported(tmp_path: Path) -> None:
     """
     space = {"num_steps": [3], "env": {"SGLANG_SIMULATE_ACC_LEN": ["3", "2.5"]}}
     _, run = swept(sweep_file(tmp_path, NEW, "EAGLE3", space))
-    baseline, *candidates = run.records()
+    baseline, *others = run.records()
     assert baseline.metrics["1"]["accept_length"] is None
+    # Among the others is also the winner's variables without speculation, which has no acceptance.
     by_value = {
-        dict(each.at.env)["SGLANG_SIMULATE_ACC_LEN"]: each for each in candidates if each.at
+        dict(each.at.env)["SGLANG_SIMULATE_ACC_LEN"]: each
+        for each in others
+        if each.role == "candidate" and each.at
     }
-    for record in (baseline, *candidates):
+    for record in (baseline, *others):
         check_figures(run, record, NEW)
     for level in ("1", "2"):
         whole = by_value["3"].metrics[level]

@@ -3,10 +3,12 @@
 import os
 from pathlib import Path
 
+from tuner.campaign.budget import CLOCK, Budget, Clock, Pace
 from tuner.campaign.candidates import search_candidates
 from tuner.campaign.closing import confirms
 from tuner.campaign.communication import narrowed_by_comm
-from tuner.campaign.going import Budget, Progress, Search, Standing, standing_of
+from tuner.campaign.conversations import with_conversations
+from tuner.campaign.going import Progress, Search, Standing, standing_of
 from tuner.campaign.shown import Showing, Watched, layout_of
 from tuner.campaign.studied import (
     refuse_missing_library,
@@ -117,15 +119,19 @@ def _models(loaded: LoadedSweep) -> ModelFacts:
     return model_facts(loaded.sweep, os.environ)
 
 
-def run_sweep(loaded: LoadedSweep, run: Run, engine: Engine, progress: Progress) -> Result:
+def run_sweep(
+    loaded: LoadedSweep, run: Run, engine: Engine, progress: Progress, clock: Clock = CLOCK
+) -> Result:
     """Hold the run and measure; see `measure_all`. Raises UserError where another one holds it."""
     with run.locked() as note:
         if note is not None:
             progress.note(note)
-        return measure_all(loaded, run, engine, progress)
+        return measure_all(loaded, run, engine, progress, clock)
 
 
-def measure_all(loaded: LoadedSweep, run: Run, engine: Engine, progress: Progress) -> Result:
+def measure_all(
+    loaded: LoadedSweep, run: Run, engine: Engine, progress: Progress, clock: Clock = CLOCK
+) -> Result:
     """Measure the baseline, then candidates; what the run's files have already is not repeated.
 
     In between, communication settings are timed that points differ in (`narrowed_by_comm`).
@@ -133,17 +139,20 @@ def measure_all(loaded: LoadedSweep, run: Run, engine: Engine, progress: Progres
     With `server.step_switch` a launch measures a whole block of candidates, and the winner once
     more alone. The baseline is launched again as `baseline.launches` says. Only inside
     `run.locked`. Ends when the wanted number of candidates is recorded, the space is exhausted, the
-    time budget (of this call) is spent, `specbench stop` was asked for, or `search.max_failures`
-    candidates in a row failed. Raises EngineFailure where the first baseline fails, UserError where
-    the run's files are broken or a new run's `search.storage` is. KeyboardInterrupt passes through
-    and leaves a run that can be resumed.
+    time budget (of this call) or the deadline leaves no room, `specbench stop` was asked for, or
+    `search.max_failures` candidates in a row failed. Raises EngineFailure where the first baseline
+    fails, UserError where the run's files are broken or a new run's `search.storage` is.
+    KeyboardInterrupt passes through and leaves a run that can be resumed.
     """
-    budget = Budget(loaded.sweep.search.time_budget, run.stop_file)
-    progress = Telling(progress, run)
+    budget = Budget(loaded.sweep.search, run.stop_file, clock)
+    progress = Telling(progress, run, budget)
+    if budget.ends is not None:
+        progress.note(budget.ends)
     if loaded.sweep.engine.kind == "sglang":
         for crowd in gpu.crowded(Launches(loaded.sweep, os.environ).environment):
             progress.note(f"{crowd}, before the first launch")
     if loaded.sweep.engine.kind == "endpoint":
+        loaded = with_conversations(loaded, run, engine, progress.phase)
         _measure_endpoint(Bench.prepare(engine, loaded, run, progress.phase), progress)
     else:
         # Before the first launch: a storage that does not work is a mistake in the sweep file.
@@ -152,8 +161,9 @@ def measure_all(loaded: LoadedSweep, run: Run, engine: Engine, progress: Progres
         showing = Showing(run, loaded.sweep, layout, stored)
         watched = Watched(progress, showing)
         try:
+            loaded = with_conversations(loaded, run, engine, watched.phase)
             bench = Bench.prepare(engine, loaded, run, watched.phase)
-            _search(bench, loaded, budget, watched)
+            _search(bench, loaded, budget, watched, clock)
         finally:
             showing.stop()
             if showing.lost is not None:
@@ -164,18 +174,21 @@ def measure_all(loaded: LoadedSweep, run: Run, engine: Engine, progress: Progres
     return summarise_run(run)
 
 
-def _search(bench: Bench, loaded: LoadedSweep, budget: Budget, progress: Progress) -> None:
+def _search(
+    bench: Bench, loaded: LoadedSweep, budget: Budget, progress: Progress, clock: Clock
+) -> None:
     """The baseline, then candidates."""
-    run, engine = bench.run, bench.engine
+    run, engine, pace = bench.run, bench.engine, Pace(loaded.sweep, clock)
+    pace.know(run.ledger())
     for note in Blocks.of(engine, loaded).notes():
         progress.note(note)
-    baseline = _baseline(bench, _wanted(loaded, run), progress)
+    baseline = _baseline(bench, _wanted(loaded, run), pace, progress)
     left = narrowed_by_comm(loaded, run, budget, progress)
     study = study_of(left.loaded, run, progress.note, left.timed)
     blocks, wanted = Blocks.of(engine, left.loaded), _wanted(left.loaded, run)
     left_out, points = left.narrowing.counts, len(left.loaded.space.points)
     search_candidates(
-        Search(study, blocks, bench, baseline, wanted, budget, progress, points, left_out)
+        Search(study, blocks, bench, baseline, wanted, budget, pace, progress, points, left_out)
     )
 
 
@@ -198,12 +211,12 @@ def _wanted(loaded: LoadedSweep, run: Run) -> int:
     return min(points, run.settings.wanted)
 
 
-def _baseline(bench: Bench, wanted: int, progress: Progress) -> Windows:
+def _baseline(bench: Bench, wanted: int, pace: Pace, progress: Progress) -> Windows:
     """The windows of the baseline, measured unless the ledger has it."""
     known = bench.run.ledger().baseline
     if known is not None:
         assert known.samples is not None
-        return read_samples(bench.run.path / known.samples)
+        return read_samples(bench.run.within(known.samples))
     spec = bench.sweep
     if confirms(spec) and not bench.held_out:
         progress.note(
@@ -211,7 +224,9 @@ def _baseline(bench: Bench, wanted: int, progress: Progress) -> Windows:
             "was chosen on"
         )
     unseen = spec.baseline.launches == 1 and confirms(spec) and bool(bench.held_out)
-    measured = bench.measure(Asked("baseline", None, held_out=unseen), None)
+    with pace.launching() as records:
+        measured = bench.measure(Asked("baseline", None, held_out=unseen), None)
+        records.append(measured.record)
     progress.recorded(measured.record, standing_of(bench, wanted, measured.record))
     if measured.failure is not None:
         raise measured.failure

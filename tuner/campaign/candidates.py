@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from tuner.campaign.closing import baseline_in_the_middle, close
+from tuner.campaign.closing import baseline_in_the_middle, close, closing_s
 from tuner.campaign.going import Search, standing_of
 from tuner.campaign.studied import verdict_of
 from tuner.ledger.record import TrialRecord
@@ -17,7 +17,8 @@ def search_candidates(search: Search) -> None:
     most, failures_in_a_row = search.bench.sweep.search.max_failures, 0
     _finish_cut_off(search)
     while search.room > 0:
-        if (why := search.budget.why) is not None:
+        ahead = search.pace.expected(search.shared_points) + closing_s(search)
+        if (why := search.budget.why_not(ahead)) is not None:
             progress.note(f"{why}, no new candidate is begun")
             break
         handed_over, proposal = study.handed_over, study.propose()
@@ -46,12 +47,13 @@ def _measure(search: Search, proposal: Proposal) -> list[TrialRecord]:
         decision = replace(decision, excluded={**search.left_out, **decision.excluded})
     points = search.blocks.around(point, bench.run.ledger().records, search.room)
     race = search.races.next(point, decision)
-    if len(points) > 1:
-        shared = SharedTrial(points, search.baseline, decision=decision, race=race)
-        records = measure_together(bench, shared)
-    else:
-        asked = Asked("candidate", point, decision, race=race)
-        records = [bench.measure(asked, search.baseline).record]
+    with search.pace.launching() as records:
+        if len(points) > 1:
+            shared = SharedTrial(points, search.baseline, decision=decision, race=race)
+            records += measure_together(bench, shared)
+        else:
+            asked = Asked("candidate", point, decision, race=race)
+            records.append(bench.measure(asked, search.baseline).record)
     spec = bench.sweep.search.objective
     search.study.tell(proposal, verdict_of(records[0], spec))
     _tell_unasked(search, records[1:])
@@ -74,11 +76,15 @@ def _finish_cut_off(search: Search) -> None:
     """Measure what the last shared launch measured in vain: its lines were cut off by a crash."""
     bench = search.bench
     points = search.blocks.cut_off(bench.run.ledger().candidates)[: search.room]
-    if not points or search.budget.is_spent():
+    if not points:
+        return
+    ahead = search.pace.expected(len(points)) + closing_s(search)
+    if search.budget.why_not(ahead) is not None:
         return
     race = search.races.next(points[0], None)
     shared = SharedTrial(points, search.baseline, is_proposed=False, race=race)
-    records = measure_together(bench, shared)
+    with search.pace.launching() as records:
+        records += measure_together(bench, shared)
     _tell_unasked(search, records)
     for record in records:
         search.progress.recorded(record, standing_of(bench, search.wanted, record))

@@ -23,6 +23,31 @@ def close(search: Search) -> None:
     _without_speculation(search)
 
 
+def closing_s(search: Search) -> float:
+    """What the launches of `close` are expected to take, where a candidate has been measured.
+
+    One confirmation: another one, where that refutes the winner, is not reckoned with.
+    """
+    sweep = search.bench.sweep
+    seconds = 0.0
+    if sweep.baseline.launches > 1:
+        seconds += search.pace.expected(held_out=_is_unseen(search))
+    return seconds + _confirming_s(search) + _settings_s(search)
+
+
+def _confirming_s(search: Search) -> float:
+    sweep, bench = search.bench.sweep, search.bench
+    if not confirms(sweep) and not bench.task:
+        return 0.0
+    return search.pace.expected(held_out=bool(bench.held_out))
+
+
+def _settings_s(search: Search) -> float:
+    """Of the winner's settings without speculation."""
+    space = search.bench.sweep.space
+    return search.pace.expected() if space.env or space.flags else 0.0
+
+
 def confirms(sweep: Sweep) -> bool:
     """Whether a winner is launched once more, whichever it is."""
     return "confirm" in sweep.search.active_stages or sweep.server.step_switch
@@ -39,16 +64,24 @@ def baseline_in_the_middle(search: Search) -> None:
 def _baseline_at_the_end(search: Search) -> None:
     if not is_due_at_the_end(search.bench.run.ledger(), search.bench.sweep.baseline.launches):
         return
-    if (why := search.budget.why) is not None:
+    its = search.pace.expected(held_out=_is_unseen(search))
+    if (why := search.budget.why_not(its + _confirming_s(search))) is not None:
         search.progress.note(f"{why}, the baseline is not launched again")
         return
     _baseline_again(search, at_the_end=True)
 
 
+def _is_unseen(search: Search) -> bool:
+    """Whether the last baseline is also measured on prompts that no candidate is chosen on."""
+    return confirms(search.bench.sweep) and bool(search.bench.held_out)
+
+
 def _baseline_again(search: Search, *, at_the_end: bool) -> None:
     """The baseline once more, alone on the machine as every launch is; a failure ends nothing."""
-    unseen = at_the_end and confirms(search.bench.sweep) and bool(search.bench.held_out)
-    record = search.bench.measure(Asked("baseline", None, held_out=unseen), None).record
+    unseen = at_the_end and _is_unseen(search)
+    with search.pace.launching() as records:
+        record = search.bench.measure(Asked("baseline", None, held_out=unseen), None).record
+        records.append(record)
     search.progress.recorded(record, standing_of(search.bench, search.wanted, record))
     if record.outcome != "ok":
         search.progress.note(
@@ -93,12 +126,14 @@ def _confirm_one(search: Search) -> bool:
         return False
     if any(each.role == "confirm" and each.at == point for each in ledger.records):
         return False
-    if (why := search.budget.why) is not None:
+    unseen = any(each.held_out is not None for each in ledger.baselines)
+    if (why := search.budget.why_not(search.pace.expected(held_out=unseen))) is not None:
         search.progress.note(f"{why}, the winner has no launch of its own")
         return False
-    unseen = any(each.held_out is not None for each in ledger.baselines)
     asked = Asked("confirm", point, decision, held_out=unseen)
-    record = bench.measure(asked, search.baseline).record
+    with search.pace.launching() as records:
+        record = bench.measure(asked, search.baseline).record
+        records.append(record)
     search.progress.recorded(record, standing_of(bench, search.wanted, record))
     return True
 
@@ -114,10 +149,12 @@ def _without_speculation(search: Search) -> None:
     its, baseline = plain_config(bench.sweep, settings), server_config(bench.sweep, None)
     if its == baseline or ledger.plain(fastest) is not None:
         return
-    if (why := search.budget.why) is not None:
+    if (why := search.budget.why_not(search.pace.expected())) is not None:
         search.progress.note(f"{why}, the winner's settings are not launched without speculation")
         return
-    record = bench.measure(Asked("plain", settings), search.baseline).record
+    with search.pace.launching() as records:
+        record = bench.measure(Asked("plain", settings), search.baseline).record
+        records.append(record)
     search.progress.recorded(record, standing_of(bench, search.wanted, record))
 
 

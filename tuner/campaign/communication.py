@@ -5,15 +5,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tuner.campaign.going import Budget, Progress
+from tuner.campaign.budget import Budget
+from tuner.campaign.going import Progress
 from tuner.comm.narrowing import Narrowing
 from tuner.comm.stage import Screening, expected, has_choice, read_screening, screen
 from tuner.engine.sglang.all_reduce import logged_backend
 from tuner.errors import UserError
 from tuner.ledger.run import Run
-from tuner.ledger.whole import write_json
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.point import Point
+from tuner.whole import write_json
 
 
 @dataclass(frozen=True)
@@ -40,7 +41,8 @@ def narrowed_by_comm(loaded: LoadedSweep, run: Run, budget: Budget, progress: Pr
         if run.ledger().candidates:
             progress.note("communication is not screened: the run began to launch without that")
             return Narrowed(loaded)
-        if budget.is_spent():
+        if (why := budget.why_not(expected(loaded)[1])) is not None:
+            progress.note(f"{why}, communication is not screened")
             return Narrowed(loaded)
         screening = _measured(loaded, run, progress)
         _write(run.comm_file, screening)

@@ -1,12 +1,11 @@
 """A run that goes on: what its steps need, who listens, how far it is."""
 
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Protocol
 
+from tuner.campaign.budget import Budget, Pace
 from tuner.campaign.racing import Races
 from tuner.choice import fastest_candidate, objective_of
 from tuner.ledger.raw_samples import RawSamples
@@ -50,29 +49,6 @@ class Progress(Protocol):
         """Something that the user should know; one sentence."""
 
 
-class Budget:
-    """The time in which candidates may be begun, from now on; None: any.
-
-    `stop` is a file that ends it at once, where somebody makes it (`specbench stop`).
-    """
-
-    def __init__(self, seconds: float | None, stop: Path | None = None) -> None:
-        self._end = None if seconds is None else time.monotonic() + seconds
-        self._stop = stop
-
-    def is_spent(self) -> bool:
-        return self.why is not None
-
-    @property
-    def why(self) -> str | None:
-        """Why no candidate is begun any more; None while one may be."""
-        if self._stop is not None and self._stop.exists():
-            return "somebody asked this run to stop"
-        if self._end is not None and time.monotonic() >= self._end:
-            return "the time budget is spent"
-        return None
-
-
 @dataclass(frozen=True)
 class Search:
     """What the search over candidates needs."""
@@ -83,6 +59,7 @@ class Search:
     baseline: Windows
     wanted: int
     budget: Budget
+    pace: Pace
     progress: Progress
     points: int
     """Of the space."""
@@ -104,6 +81,12 @@ class Search:
     def launches(self) -> int:
         """Launches that the candidates are expected to take."""
         return launches_of(self.blocks, self.points, self.wanted)
+
+    @property
+    def shared_points(self) -> int:
+        """Points of the largest launch that may come."""
+        most = max((len(block.points) for block in self.blocks.of_sweep), default=1)
+        return max(1, min(most, self.room))
 
     @property
     def room(self) -> int:

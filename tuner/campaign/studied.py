@@ -15,6 +15,7 @@ from tuner.search.study import Study
 from tuner.search.verdict import Figures, Verdict
 from tuner.secrets import hidden
 from tuner.sweep.door import LoadedSweep
+from tuner.sweep.level import Level, at, level_of
 from tuner.sweep.model import ObjectiveSpec, Sweep
 from tuner.sweep.point import Point
 
@@ -79,9 +80,7 @@ def verdict_of(record: TrialRecord, spec: ObjectiveSpec) -> Verdict:
     if record.outcome == "infeasible":
         return Verdict("infeasible", reason=f"{record.failure}: {record.message}")
     if (level := record.far_outputs) is not None:  # its speed and counts are of wrong tokens
-        return Verdict(
-            "infeasible", reason=f"outputs at concurrency {level} are far from the baseline's"
-        )
+        return Verdict("infeasible", reason=f"outputs {at(level)} are far from the baseline's")
     if record.outcome != "ok":
         return Verdict("failed", reason=f"{record.failure}: {record.message}")
     value = objective_of(record, spec)
@@ -98,9 +97,9 @@ def verdict_of(record: TrialRecord, spec: ObjectiveSpec) -> Verdict:
     )
 
 
-def _levels(record: TrialRecord) -> Mapping[int, Figures]:
+def _levels(record: TrialRecord) -> Mapping[Level, Figures]:
     return {
-        int(level): Figures(
+        level_of(level): Figures(
             figures.get("cycle_ms"),
             figures.get("accept_length"),
             tuple(figures.get("accept_rate_by_position") or ()),
@@ -120,9 +119,9 @@ def _spread(record: TrialRecord) -> float | None:
     return max(spreads, default=None)
 
 
-def objective_levels(sweep: Sweep) -> tuple[int, ...]:
+def objective_levels(sweep: Sweep) -> tuple[Level, ...]:
     """Concurrencies that the sampler has an objective for each; () where it has only one."""
-    return tuple(sweep.workload.concurrency) if sweep.search.sampler == "nsga2" else ()
+    return sweep.workload.levels if sweep.search.sampler == "nsga2" else ()
 
 
 def refuse_missing_library(loaded: LoadedSweep) -> None:

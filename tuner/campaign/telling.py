@@ -3,18 +3,20 @@
 import time
 from datetime import UTC, datetime
 
+from tuner.campaign.budget import Budget
 from tuner.campaign.going import Progress, Standing
 from tuner.ledger.at_work import own_state, write_state
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
+from tuner.sweep.level import Rate
 from tuner.trial.phase import Phase
 
 
 class Telling:
     """Passes everything on; see `campaign.Progress`. Writes between windows, never in one."""
 
-    def __init__(self, progress: Progress, run: Run) -> None:
-        self._progress, self._run = progress, run
+    def __init__(self, progress: Progress, run: Run, budget: Budget) -> None:
+        self._progress, self._run, self._budget = progress, run, budget
         self._began, self._clock = datetime.now(UTC), time.monotonic()
         self._measured = 0
         self._left: int | None = None
@@ -23,13 +25,14 @@ class Telling:
 
     def phase(self, phase: Phase) -> None:
         point = "no speculation" if phase.point is None else phase.point.label()
+        level = phase.concurrency
         state = own_state(
             self._began,
             phase.doing,
             trial=phase.trial,
             role=phase.role,
             configuration=point,
-            concurrency=phase.concurrency,
+            concurrency=str(level) if isinstance(level, Rate) else level,
             window=phase.window,
             windows=phase.windows,
             left_s=self._left_s(),
@@ -53,4 +56,6 @@ class Telling:
         if not self._measured or self._left is None:
             return None
         each = (time.monotonic() - self._clock) / self._measured
-        return round(each * max(0, self._left), 1)
+        left = each * max(0, self._left)
+        most = self._budget.left_s
+        return round(left if most is None else max(0.0, min(left, most)), 1)

@@ -69,6 +69,22 @@ class Trials(click.ParamType["TrialCount"]):
         return TrialCount(int(digits), more=text.startswith("+"))
 
 
+class DeadlineText(click.ParamType[str]):
+    """Reads a text as `search.deadline` takes it."""
+
+    name = "WHEN"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> str:
+        """The text, or click's own refusal with exit code 2."""
+        from tuner.sweep.deadline import refused
+
+        if (why := refused(str(value))) is not None:
+            self.fail(why, param, ctx)
+        return str(value)
+
+
 class Percent(click.ParamType[float]):
     """Reads a share: `2%`, or `0.02`. A bare number from 0.1 on could be meant as either."""
 

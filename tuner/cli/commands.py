@@ -12,6 +12,7 @@ from tuner.cli.arguments import (
     OUT_FILE,
     RUN,
     SWEEP_FILE,
+    DeadlineText,
     Percent,
     TrialCount,
     Trials,
@@ -39,6 +40,8 @@ def specbench() -> None:
 @click.option("--engine", type=click.Choice(ENGINES), help="Instead of the file's engine.kind.")
 @click.option("--trials", type=Trials(), help="Candidates to measure; +N more with --resume.")
 @click.option("--resume", type=RUN, help="Go on with this run; nothing is measured twice.")
+@click.option("--deadline", type=DeadlineText(), help="Instead of search.deadline, such as 07:30.")
+@click.option("--share-gpus", is_flag=True, help="Also beside another specbench run on them.")
 @click.option("--dry-run", is_flag=True, help="The same as specbench plan FILE.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
 @click.pass_context

@@ -1,8 +1,10 @@
 """`on_finish`: a command of the user's at the end of a run."""
 
 import os
+import signal
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -20,21 +22,31 @@ def run_on_finish(words: Sequence[str], run: Path, outcome: str) -> None:
         return
     environment = {**os.environ, "SPECBENCH_RUN": str(run), "SPECBENCH_OUTCOME": outcome}
     try:
-        code = subprocess.run(
-            list(words),
-            stdin=subprocess.DEVNULL,
-            stdout=2,
-            env=environment,
-            timeout=LIMIT_S,
-            check=False,
-        ).returncode
-    except subprocess.TimeoutExpired:
-        _say(words, f"has not ended in {LIMIT_S:g} s and was killed")
+        process = subprocess.Popen(
+            list(words), stdin=subprocess.DEVNULL, stdout=2, env=environment, start_new_session=True
+        )
     except OSError as error:
         _say(words, f"cannot be run: {error.strerror}")
+        return
+    try:
+        code = process.wait(LIMIT_S)
+    except subprocess.TimeoutExpired:
+        _end(process)
+        _say(words, f"has not ended in {LIMIT_S:g} s and was killed")
+    except BaseException:  # Ctrl-C, SIGTERM
+        _end(process)
+        _say(words, "was killed: specbench was interrupted")
+        raise
     else:
         if code:
             _say(words, f"ended with {code}")
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """With what it has started and not put into a session of its own."""
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.wait()
 
 
 def _say(words: Sequence[str], what: str) -> None:

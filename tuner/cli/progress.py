@@ -12,6 +12,8 @@ from tuner.campaign.going import Standing
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.sweep.door import LoadedSweep
+from tuner.sweep.durations import spell_time
+from tuner.sweep.level import at
 from tuner.sweep.point import Point
 from tuner.trial.phase import Phase
 
@@ -48,7 +50,7 @@ class Watch:
         doing: str = phase.doing
         if doing == "measuring" and phase.window is not None:
             doing = f"measuring {phase.window}/{phase.windows}"
-        level = "" if phase.concurrency is None else f" at concurrency {phase.concurrency}"
+        level = "" if phase.concurrency is None else f" {at(phase.concurrency)}"
         plain = "no speculation, " if phase.role == "plain" else ""
         trial = f"trial {phase.trial}, {plain}{self._name(phase.point)}"
         if phase.doing == "launching" and phase.sharing > 1:
@@ -120,16 +122,9 @@ def outcome(record: TrialRecord) -> str:
         return f"{record.outcome}, {record.failure}: {record.message}"
     shown = []
     for level, figures in record.metrics.items():
-        at = f"c{level} " if len(record.metrics) > 1 else ""
+        at = f"{level if '/s' in level else f'c{level}'} " if len(record.metrics) > 1 else ""
         ratio = figures.get("speedup")
         shown.append(
             f"{at}{figures['output_tok_s']:.1f} tok/s" + (f", {ratio:.3f}x" if ratio else "")
         )
     return "; ".join(shown)
-
-
-def spell_time(seconds: float) -> str:
-    """`45 s`, `12 min`, `3.4 h`."""
-    if seconds < 90:
-        return f"{seconds:.0f} s"
-    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

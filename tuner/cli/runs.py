@@ -9,12 +9,13 @@ from typing import Any
 import click
 
 from tuner.choice import fastest_candidate
-from tuner.cli.progress import spell_time
 from tuner.errors import UserError
 from tuner.ledger.at_work import State, read_state
 from tuner.ledger.leftover import clear, leftovers
 from tuner.ledger.run import Run
 from tuner.sweep.document import read_document
+from tuner.sweep.durations import spell_time
+from tuner.sweep.level import at
 from tuner.sweep.space import Space
 
 
@@ -84,7 +85,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
         lines.append(f"  process {now['pid']} on {now['host']}, since {now['began']}")
         about = "" if now["trial"] is None else f"trial {now['trial']}, {now['configuration']}: "
         window = "" if now["window"] is None else f" {now['window']}/{now['windows']}"
-        level = "" if now["concurrency"] is None else f" at concurrency {now['concurrency']}"
+        level = "" if now["concurrency"] is None else f" {at(now['concurrency'])}"
         lines.append(f"  {about}{now['doing']}{window}{level} (said {now['told']})")
     count = f"  {found['done']} of {found['wanted']} candidates"
     lines.append(count + (f", {found['failed']} without numbers" if found["failed"] else ""))
@@ -128,16 +129,23 @@ def ask_to_stop(path: Path) -> None:
 def clean(paths: list[Path], is_asked_for_all: bool, does: bool) -> int:
     """List what killed runs left, or remove it. Returns the exit code. Raises UserError."""
     runs = sorted(file.parent for file in Path("results").glob("*/*/trials.jsonl"))
-    left = 0
+    left, refusal = 0, None
     for path in runs if is_asked_for_all else paths:
-        run = Run.open(path)
-        if is_asked_for_all and run.is_being_written:
-            click.echo(f"{path}: at work, left alone")
-            continue
-        found = leftovers(run)
-        left += len(found)
-        for line in clear(run) if does and found else (f"{e.path}: {e.what}" for e in found):
-            click.echo(line)
+        try:
+            run = Run.open(path)
+            if is_asked_for_all and run.is_being_written:
+                click.echo(f"{path}: at work, left alone")
+                continue
+            found = leftovers(run)
+            left += len(found)
+            for line in clear(run) if does and found else (f"{e.path}: {e.what}" for e in found):
+                click.echo(line)
+        except UserError as error:  # a broken run, or another user's: the others are looked at
+            if refusal is not None:
+                click.echo(f"specbench: {refusal}", err=True)
+            refusal = error
+    if refusal is not None:
+        raise refusal
     if not left:
         click.echo("nothing is left behind")
     elif not does:

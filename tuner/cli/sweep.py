@@ -1,11 +1,13 @@
 """`specbench sweep`: every step of a run by name."""
 
 import json
-from dataclasses import dataclass
+import os
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import click
 
+from tuner.campaign.budget import refuse_past
 from tuner.campaign.campaign import as_begun, begin_run, measure_all, reopen_run
 from tuner.cli.arguments import TrialCount, unused_trials
 from tuner.cli.finish import run_on_finish
@@ -16,12 +18,13 @@ from tuner.engine.base import Checked, Engine
 from tuner.engine.make import make_engine
 from tuner.engine.process import interrupts_deferred
 from tuner.errors import EngineFailure, UserError
+from tuner.ledger.gpu_claims import claimed
 from tuner.ledger.run import Run
 from tuner.memory.fits import machine_of, narrowed
 from tuner.memory.guard import guarded
 from tuner.report.run_report import write_report
 from tuner.result import Result, summarise_run
-from tuner.sweep.door import LoadedSweep, load_sweep, with_trials
+from tuner.sweep.door import LoadedSweep, load_sweep, with_deadline, with_trials
 
 
 @dataclass(frozen=True)
@@ -34,11 +37,16 @@ class SweepOptions:
     trials: TrialCount | None
     resume: Path | None
     as_json: bool
+    deadline: str | None = None
+    share_gpus: bool = False
 
 
 def run(options: SweepOptions) -> int:
     """Run or resume a sweep, write its report, print what it found. Returns the exit code."""
     loaded = _load_again(options.resume, options) if options.resume else _load(options)
+    if options.deadline is not None:
+        loaded = with_deadline(loaded, options.deadline)
+    refuse_past(loaded.sweep.search)
     engine = make_engine(loaded.sweep)
     # What an engine refuses is said before a folder is made.
     checked = engine.check(loaded)
@@ -46,9 +54,12 @@ def run(options: SweepOptions) -> int:
     machine = machine_of(engine, loaded.sweep)
     checked = narrowed(checked, machine)
     engine = guarded(engine, machine)
-    folder = _folder(options, checked.loaded)
-    end_on_signals(outlive_terminal=True)
-    return _go(options, checked, folder, engine).exit_code
+    with claimed(checked.loaded.sweep, os.environ, share=options.share_gpus) as claims:
+        folder = _folder(options, checked.loaded)
+        claims.tell(folder.path)
+        checked = replace(checked, notes=(*checked.notes, *claims.notes))
+        end_on_signals(outlive_terminal=True)
+        return _go(options, checked, folder, engine).exit_code
 
 
 def _go(options: SweepOptions, checked: Checked, folder: Run, engine: Engine) -> Result:

@@ -19,6 +19,7 @@ from tuner.comm.screening import Screened, screened_apart
 from tuner.comm.settings import Setting, is_communication, settings_of
 from tuner.comm.timed import Timing, timed_shares
 from tuner.engine.base import server_config
+from tuner.engine.prefix import LOCAL
 from tuner.engine.sglang.launches import Launches
 from tuner.errors import EngineFailure, UserError
 from tuner.sweep.door import LoadedSweep
@@ -26,8 +27,6 @@ from tuner.sweep.model import Sweep
 from tuner.sweep.point import Point
 from tuner.sweep.space import Space
 
-_LOCAL = ("chrt", "env", "ionice", "nice", "numactl", "prlimit", "setarch", "stdbuf", "taskset")
-"""Words in front of a launch under which a script of this machine is found."""
 _OTHER_COLLECTIVES = ("attn-dp-size", "data-parallel-size", "dp-size", "enable-dp-attention")
 
 
@@ -145,7 +144,7 @@ def refusal(sweep: Sweep, environment: Mapping[str, str]) -> str | None:
     if found := [name for name, value in flags.items() if value is True or value not in (None, 1)]:
         return f"with --{found[0]} a pass sends other messages than the benchmark"
     prefix = sweep.engine.command
-    if prefix and PurePath(prefix[0]).name not in _LOCAL:
+    if prefix and PurePath(prefix[0]).name not in LOCAL:
         return f"engine.command begins with {prefix[0]}, which may not find the benchmark's script"
     return None
 

@@ -15,6 +15,7 @@ from tuner.engine.sglang.interpreter import installed_packages
 from tuner.engine.sglang.launches import Launches
 from tuner.engine.topology import visible_gpus
 from tuner.errors import EngineFailure, UserError
+from tuner.ledger.gpu_claims import holders
 from tuner.ledger.machine import inherited_variables
 from tuner.memory.fits import machine_of, narrowed
 from tuner.sweep.door import LoadedSweep
@@ -45,6 +46,8 @@ def examine_sweep(loaded: LoadedSweep, results: Path) -> Iterator[Finding]:
     else:
         launches = Launches(sweep, os.environ)
         yield from servers.examine(launches)
+        for taken in holders(sweep, os.environ):
+            yield machine.taken(taken)
         yield from _common(results, launches.settled)
 
 

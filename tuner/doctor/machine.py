@@ -80,6 +80,12 @@ def _memory(found: Gpus) -> Iterator[Finding]:
         yield Finding("ok", "GPU memory", f"{least:.0f} GiB free on each, or more")
 
 
+def taken(whose: str) -> Finding:
+    """`whose` is `GPU 0 is used by the specbench run ...`."""
+    right = "wait for it, set CUDA_VISIBLE_DEVICES to other GPUs, or sweep with --share-gpus"
+    return Finding("stop", "GPUs", whose, right)
+
+
 def links(found: Gpus | None) -> Iterator[Finding]:
     """NVLink or PCIe, and P2P. Says nothing of a single GPU."""
     if found is None or not found.links:

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from tuner.engine.gpu_watch import ServerGpus
 from tuner.engine.pins import pins
 from tuner.measure.counters import EngineCounters
+from tuner.measure.keys import Keys
 from tuner.measure.samples import Request
 from tuner.secrets import hidden_word, hidden_words
 from tuner.sweep.door import LoadedSweep
@@ -128,6 +129,8 @@ class Server(Protocol):
     """Seconds from start to the first generated token; the simulated engine's are model time."""
     info: Mapping[str, Any]
     """The answer of /server_info when the server became ready."""
+    keys: Keys
+    """What it wants of requests."""
     gpus: ServerGpus | None
     """The GPUs that it runs on, to be read while it is measured; None where they are not known."""
 

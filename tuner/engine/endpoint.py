@@ -13,6 +13,7 @@ from tuner.engine.sglang.flags import speculation_of
 from tuner.engine.sglang.tokenise import Tokeniser, default_python
 from tuner.errors import EngineFailure, Failure, UserError
 from tuner.measure.counters import EngineCounters
+from tuner.measure.keys import NO_KEYS, Keys
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.engine_keys import EngineSpec
 from tuner.sweep.model import ModelSpec, ServerSpec, TimeoutSpec
@@ -26,10 +27,10 @@ class EndpointServer:
     gpus: ServerGpus | None = None
     """Somebody else chose them, and they may be on another machine."""
 
-    def __init__(self, api: ServerApi) -> None:
+    def __init__(self, api: ServerApi, keys: Keys = NO_KEYS) -> None:
         """Raises EngineFailure where it does not answer as SGLang does, or with no token."""
         began = time.monotonic()
-        self._api = api
+        self._api, self.keys = api, keys
         self.url = api.url
         self.info: Mapping[str, Any] = api.server_info()
         api.generate_one_token(self.info)
@@ -84,7 +85,7 @@ class EndpointEngine:
     ) -> None:
         if spec.url is None:
             raise UserError("kind endpoint needs a url, such as url: http://127.0.0.1:30000")
-        self._url = spec.url
+        self._url, self._keys = spec.url, Keys(spec.api_key, spec.admin_api_key)
         self._timeouts = timeouts
         self._tokeniser = Tokeniser(default_python(spec.python), model, server or ServerSpec())
 
@@ -105,10 +106,10 @@ class EndpointEngine:
 
     def launch(self, config: ServerConfig, log: Path, launch_id: int) -> EndpointServer:  # noqa: ARG002
         """Attach to the server, whatever it was started with; `point_of` says with what."""
-        api = ServerApi(self._url, self._timeouts.request)
+        api = ServerApi(self._url, self._timeouts.request, self._keys)
         if not api.is_healthy():
             raise EngineFailure(Failure.CLIENT, f"no healthy server at {api.url}/health")
-        return EndpointServer(api)
+        return EndpointServer(api, self._keys)
 
     def tokenise(self, prompts: Sequence[Prompt]) -> Tokenised:
         """Prompts as ids where `engine.python` can load model.target's tokenizer, else as text."""

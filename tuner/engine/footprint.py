@@ -20,6 +20,7 @@ import psutil
 
 from tuner.engine.process_table import is_alive, with_descendants
 from tuner.engine.server_log import ServerLog
+from tuner.whole import write_text
 
 MARK = "SPECBENCH_LAUNCH"
 """The variable that every process of a launch inherits; its value is unique to the launch."""
@@ -51,14 +52,7 @@ class Footprint:
             "where": _where(),
             "processes": [[pid, when] for pid, when in ticks.items() if when is not None],
         }
-        partial = self._path.with_name(self._path.name + ".partial")
-        try:
-            partial.write_text(json.dumps(data) + "\n", encoding="utf-8")
-            partial.replace(self._path)
-        except OSError:
-            with suppress(OSError):
-                partial.unlink(missing_ok=True)
-            raise
+        write_text(self._path, json.dumps(data) + "\n")
         self._written = wanted
 
     def update(self, pids: Iterable[int]) -> None:
@@ -76,7 +70,7 @@ class Footprint:
 
 def footprints(logs: Path) -> list[Path]:
     """The footprints of launches that were never stopped; [] where there is no such folder."""
-    return sorted(logs.glob(f"*{SUFFIX}"))
+    return sorted(file for file in logs.glob(f"*{SUFFIX}") if file.is_file())
 
 
 def end_left_behind(footprint: Path) -> tuple[int, list[int]]:
@@ -89,9 +83,10 @@ def end_left_behind(footprint: Path) -> tuple[int, list[int]]:
     if is_another_hosts(footprint):
         return 0, []
     mark, identities = _read(footprint)
+    owner = _owner(footprint)
     ended: set[psutil.Process] = set()
     began = time.monotonic()
-    while members := _left(mark, identities):
+    while members := _left(mark, identities, owner):
         waited = time.monotonic() - began
         if waited > TERM_GRACE_S + KILL_LIMIT_S:
             return len(ended - members), sorted(process.pid for process in members)
@@ -111,7 +106,15 @@ def end_left_behind(footprint: Path) -> tuple[int, list[int]]:
 
 def processes_left(footprint: Path) -> list[int]:
     """The ids of what `end_left_behind` would end; ends nothing."""
-    return sorted(process.pid for process in _left(*_read(footprint)))
+    return sorted(process.pid for process in _left(*_read(footprint), _owner(footprint)))
+
+
+def _owner(footprint: Path) -> int | None:
+    """Whose footprint it is; None: it is gone."""
+    try:
+        return footprint.lstat().st_uid
+    except OSError:
+        return None
 
 
 def is_another_hosts(footprint: Path) -> bool:
@@ -134,14 +137,26 @@ def _read(footprint: Path) -> tuple[str | None, list[tuple[int, int]]]:
     return mark, identities if where is not None and where == _where() else []
 
 
-def _left(mark: str | None, identities: Iterable[tuple[int, int]]) -> set[psutil.Process]:
+def _left(
+    mark: str | None, identities: Iterable[tuple[int, int]], owner: int | None
+) -> set[psutil.Process]:
+    """Living processes of the launch. Only of whoever wrote the footprint: in a folder that users
+    share, one could else have another's processes ended."""
     roots = {pid for pid, ticks in identities if _start_ticks(pid) == ticks}
     everyone = {process.pid: process for process in psutil.process_iter()}
     for pid, process in everyone.items():
         with suppress(psutil.Error, OSError):
             if mark is not None and process.environ().get(MARK) == mark:
                 roots.add(pid)
-    return {each for each in with_descendants(roots, everyone) if is_alive(each)}
+    found = with_descendants(roots, everyone)
+    return {each for each in found if is_alive(each) and _is_of(each, owner)}
+
+
+def _is_of(process: psutil.Process, user: int | None) -> bool:
+    try:
+        return process.uids().real == user
+    except psutil.Error:
+        return False
 
 
 def _start_ticks(pid: int) -> int | None:

@@ -4,7 +4,7 @@ NVML opens no CUDA context. Where it is missing, everything here does nothing.
 """
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 Answer = TypeVar("Answer")
@@ -13,6 +13,8 @@ MARGIN_BYTES = 512 * 2**20
 """What may be missing of the memory before the launch: drivers keep some after a first use."""
 
 
+MOST_PROCESSES = 8
+"""On one GPU that are named."""
 CROWDED_SHARE = 0.1
 """Of a GPU's memory in use before a launch, above which it is worth saying: SGLang takes a share
 of what is free."""
@@ -29,12 +31,30 @@ def used_memory(environment: Mapping[str, str]) -> dict[str, int] | None:
 
 
 def crowded(environment: Mapping[str, str]) -> list[str]:
-    """`GPU 0: 71 of 140 GiB in use by others` for each visible GPU that is, before a launch."""
+    """`GPU 0: 71 of 140 GiB in use by others (process 4711)` for each visible GPU that is, before
+    a launch; the processes as NVML numbers them, where it tells."""
+    memory = _memory(environment) or {}
+    full = {g: each for g, each in memory.items() if each.used > CROWDED_SHARE * each.total}
+    whose = (ask_nvml(environment, _processes) or {}) if full else {}
     return [
         f"GPU {gpu}: {each.used / 2**30:.0f} of {each.total / 2**30:.0f} GiB in use by others"
-        for gpu, each in (_memory(environment) or {}).items()
-        if each.used > CROWDED_SHARE * each.total
+        + _numbered(whose.get(gpu, ()))
+        for gpu, each in full.items()
     ]
+
+
+def _numbered(pids: Sequence[int]) -> str:
+    shown = ", ".join(map(str, pids[:MOST_PROCESSES]))
+    more = f" and {len(pids) - MOST_PROCESSES} more" if len(pids) > MOST_PROCESSES else ""
+    return f" ({'processes' if len(pids) > 1 else 'process'} {shown}{more})" if pids else ""
+
+
+def _processes(nvml: Any, handles: Mapping[str, Any]) -> dict[str, list[int]]:
+    """Those with a CUDA context on each GPU; a container sees its own or none."""
+    ask = getattr(nvml, "nvmlDeviceGetComputeRunningProcesses", None)
+    if ask is None:
+        return {}
+    return {name: sorted(int(each.pid) for each in ask(it)) for name, it in handles.items()}
 
 
 def _memory(environment: Mapping[str, str]) -> dict[str, Any] | None:

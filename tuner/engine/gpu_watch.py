@@ -150,16 +150,17 @@ class _Columns:
 
 
 def _reasons(nvml: Any, handle: Any) -> int:
-    """Bits of nvmlClocksEventReasons, by their older name where the driver is older than 535."""
+    """Bits of nvmlClocksEventReasons, by their older name where the driver is older than 535 or
+    nvidia-ml-py does not know the newer one."""
     try:
         return int(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
-    except nvml.NVMLError:
+    except (nvml.NVMLError, AttributeError):
         return int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
 
 
 def _or_none(nvml: Any, read: Callable[[], Any]) -> Any:
-    """None for what this GPU or driver does not tell."""
+    """None for what this GPU, driver or nvidia-ml-py does not tell."""
     try:
         return read()
-    except nvml.NVMLError:
+    except (nvml.NVMLError, AttributeError):
         return None

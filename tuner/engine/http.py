@@ -9,6 +9,7 @@ import requests
 from tuner.engine.sglang.counters import counters_of
 from tuner.errors import EngineFailure, Failure
 from tuner.measure.counters import EngineCounters
+from tuner.measure.keys import NO_KEYS, Keys
 from tuner.secrets import hidden
 
 HEALTH_LIMIT_S = 20.0
@@ -18,6 +19,9 @@ COUNTERS_LIMIT_S = 5.0
 FLUSH_RETRY_S = 10.0
 SWITCH_RETRY_S = 0.3
 _STEPS = "speculative_num_steps"
+_CHANGES = ("/flush_cache", "/set_internal_state")
+"""Pages that want the admin key where the server has one."""
+_REFUSED = (401, 403)
 _PROBE_TEXT = "Hello"
 _PROBE_IDS = [1, 2, 3, 4]
 """Ids that every vocabulary has."""
@@ -26,11 +30,13 @@ _PROBE_IDS = [1, 2, 3, 4]
 class ServerApi:
     """One server's control requests. All failures are EngineFailure.
 
-    `request_limit_s` is the sweep's time limit for a generating request.
+    `request_limit_s` is the sweep's time limit for a generating request; `keys` go with every
+    request, and nowhere else: redirects are not followed.
     """
 
-    def __init__(self, url: str, request_limit_s: float) -> None:
+    def __init__(self, url: str, request_limit_s: float, keys: Keys = NO_KEYS) -> None:
         self.url = url.rstrip("/")
+        self._keys = keys
         self._request_limit_s = request_limit_s
         self._session = requests.Session()
         self._session.trust_env = False  # a proxy has no business between us and the loopback
@@ -38,7 +44,7 @@ class ServerApi:
     def is_healthy(self, limit_s: float = HEALTH_LIMIT_S) -> bool:
         """True where /health answers 200; False where it says otherwise or nothing answers."""
         try:
-            answer = self._session.get(f"{self.url}/health", timeout=max(limit_s, 0.1))
+            answer = self._request("GET", "/health", None, max(limit_s, 0.1))
         except requests.RequestException:
             return False
         return answer.status_code == 200
@@ -135,12 +141,37 @@ class ServerApi:
         limit_s: float = CONTROL_LIMIT_S,
     ) -> requests.Response:
         try:
-            return self._session.request(method, f"{self.url}{page}", json=body, timeout=limit_s)
+            answer = self._request(method, page, body, limit_s)
         except requests.Timeout as error:
             label = Failure.HANG if page == "/generate" else Failure.CLIENT
             raise EngineFailure(label, f"{page} gave no answer in {limit_s:g} s") from error
         except requests.RequestException as error:
             raise EngineFailure(Failure.CLIENT, f"{page} failed: {_reason(error)}") from error
+        if answer.status_code in _REFUSED:
+            raise EngineFailure(Failure.CLIENT, self._refused(page, answer.status_code))
+        return answer
+
+    def _request(
+        self, method: str, page: str, body: Mapping[str, Any] | None, limit_s: float
+    ) -> requests.Response:
+        """With the keys; a proxy's or a .netrc's have no business here. Raises RequestException."""
+        return self._session.request(
+            method,
+            f"{self.url}{page}",
+            json=body,
+            headers=self._keys.headers(changes=page in _CHANGES),
+            timeout=limit_s,
+            allow_redirects=False,
+        )
+
+    def _refused(self, page: str, status: int) -> str:
+        sent = self._keys.headers(changes=page in _CHANGES)
+        what = "wants another API key than it was sent" if sent else "wants an API key"
+        kind = "admin_api_key" if page in _CHANGES and self._keys.api else "api_key"
+        right = (
+            f"engine.{kind} of a server that runs, server.flags.{kind.replace('_', '-')} of others"
+        )
+        return f"the server at {self.url} {what} ({page} answered {status}): {right}"
 
 
 def _json(answer: requests.Response, page: str) -> dict[str, Any]:

@@ -24,6 +24,7 @@ from tuner.engine.sglang.deaths import cause_of_death, has_port_conflict, is_dyi
 from tuner.engine.sglang.switching import STEPS_VARIABLE, SWITCH_VARIABLE
 from tuner.errors import EngineFailure, Failure, UserError
 from tuner.measure.counters import EngineCounters
+from tuner.measure.keys import Keys
 from tuner.secrets import hidden
 from tuner.sweep.model import TimeoutSpec
 
@@ -66,7 +67,8 @@ class LaunchedServer:
         self._tree = ProcessTree(self._argv, self._environment, launch.log)
         self._memory_before = gpu.used_memory(self._environment)
         self._stopped = False
-        self._api = ServerApi(f"http://{flags.HOST}:{port}", launch.timeouts.request)
+        self.keys = Keys.of_flags(config.flags)
+        self._api = ServerApi(f"http://{flags.HOST}:{port}", launch.timeouts.request, self.keys)
         self.url = self._api.url
         self.info: Mapping[str, Any] = {}
         self.gpus: ServerGpus | None = None

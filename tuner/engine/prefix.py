@@ -5,6 +5,9 @@ from collections.abc import Sequence
 
 from tuner.sweep.document import Document
 
+LOCAL = ("chrt", "env", "ionice", "nice", "numactl", "prlimit", "setarch", "stdbuf", "taskset")
+"""Words in front of a launch that leave it on this machine, with its files and GPUs."""
+
 
 def refuse_missing_program(command: Sequence[str], document: Document) -> None:
     """Raises UserError where the first word is no program of this machine.

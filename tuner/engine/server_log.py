@@ -10,6 +10,7 @@ import re
 from pathlib import Path
 
 from tuner.secrets import hidden
+from tuner.whole import write_bytes
 
 HEAD_BYTES = 4 * 2**20
 TAIL_BYTES = 12 * 2**20
@@ -44,6 +45,8 @@ class ServerLog:
         try:
             if self.path.stat().st_size > most:
                 self._cut()
+        except FileNotFoundError:
+            return
         except OSError as error:
             _log.warning("%s: %s", self.path, error.strerror)
 
@@ -69,15 +72,12 @@ class ServerLog:
     def seal(self) -> None:
         """Its server has ended: hide what is secret in it. A full disk leaves it as it is."""
         self.cut()
-        partial = self.path.with_name(f"{self.path.name}.partial")
         try:
             was = self.path.read_bytes().decode("utf-8", errors="surrogateescape")
             text = hidden(was)
             if text != was:
-                partial.write_bytes(text.encode("utf-8", errors="surrogateescape"))
-                partial.replace(self.path)
+                write_bytes(self.path, text.encode("utf-8", errors="surrogateescape"))
         except FileNotFoundError:
             return
         except OSError as error:
-            partial.unlink(missing_ok=True)
             _log.warning("%s may show a secret: %s", self.path, error.strerror)

@@ -14,7 +14,11 @@ from datetime import UTC, datetime
 from typing import Any
 
 from tuner.ledger.folder import RunFolder
-from tuner.ledger.whole import write_json
+from tuner.sweep.shown import one_line
+from tuner.whole import write_json
+
+MOST = 2**53
+"""Larger numbers are none that specbench wrote."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,8 @@ class State:
     trial: int | None = None
     role: str | None = None
     configuration: str | None = None
-    concurrency: int | None = None
+    concurrency: int | str | None = None
+    """The level: a concurrency, or a rate such as `4/s`."""
     window: int | None = None
     windows: int | None = None
     left_s: float | None = None
@@ -57,14 +62,37 @@ def write_state(run: RunFolder, state: State) -> None:
 
 def read_state(run: RunFolder) -> State | None:
     """What the run said last; None where it said nothing, or nothing that can be read."""
+    if not run.state_file.is_file():
+        return None
     try:
         found = json.loads(run.state_file.read_bytes())
-        known = {each.name for each in fields(State)}
-        state = State(**{name: value for name, value in found.items() if name in known})
+        state = State(**{name: _of_kind(value, _KINDS[name]) for name, value in found.items()
+                         if name in _KINDS})  # fmt: skip
         datetime.fromisoformat(state.told)
     except (OSError, ValueError, TypeError, AttributeError, RecursionError):
         return None
     return state
+
+
+_KINDS: dict[str, type] = {
+    each.name: int if "int" in str(each.type) else float if "float" in str(each.type) else str
+    for each in fields(State)
+}
+"""Of each part that is known: the file may be a stranger's, or half of an older one."""
+
+
+def _of_kind(value: Any, kind: type) -> Any:
+    """A text on one line, a finite number, or None. Raises TypeError for anything else."""
+    if value is None:
+        return None
+    if kind is str and isinstance(value, str):
+        return one_line(value)
+    kinds = (int, float) if kind is float else (int,)
+    if kind is str or isinstance(value, bool) or not isinstance(value, kinds):
+        raise TypeError(value)
+    if not abs(value) < MOST:
+        raise ValueError(value)
+    return value
 
 
 def forget_state(run: RunFolder) -> None:

@@ -1,8 +1,10 @@
 """The names in a run folder. Every one of them is spelled here and nowhere else."""
 
+import hashlib
 from pathlib import Path
 
 from tuner.engine.footprint import footprints
+from tuner.errors import UserError
 
 
 class RunFolder:
@@ -44,6 +46,20 @@ class RunFolder:
         return self.path / "study.db"
 
     @property
+    def conversations_file(self) -> Path:
+        """Conversations whose answers a server of this run wrote, as a prompt file of specbench's
+        own shape; there only where the prompts had none. See `campaign.conversations`."""
+        return self.path / "conversations.jsonl"
+
+    @property
+    def conversations_hash(self) -> str | None:
+        """Of that file's bytes; None where there is none."""
+        try:
+            return hashlib.sha256(self.conversations_file.read_bytes()).hexdigest()[:16]
+        except FileNotFoundError:
+            return None
+
+    @property
     def comm_file(self) -> Path:
         """What the stage comm measured, or why it did not."""
         return self.path / "comm.json"
@@ -69,6 +85,12 @@ class RunFolder:
     @property
     def figures(self) -> Path:
         return self.path / "figures"
+
+    @property
+    def folders(self) -> list[Path]:
+        """The run folder and those in it that a run writes to; links lead elsewhere."""
+        within = (self.logs, self.samples, self.figures)
+        return [self.path, *(each for each in within if not each.is_symlink())]
 
     @property
     def report_md(self) -> Path:
@@ -123,6 +145,22 @@ class RunFolder:
     def held_out_file(self, trial: int) -> Path:
         """The raw samples of one trial on prompts that no candidate was chosen on."""
         return self.samples / f"{trial:04d}.held_out.jsonl.gz"
+
+    def within(self, recorded: str) -> Path:
+        """The file that a ledger line names, relative to the run folder.
+
+        Raises UserError where it leads out of the folder, also by a link: the folder may be a
+        stranger's, and what is read of it is shown.
+        """
+        path = self.path / recorded
+        try:
+            is_inside = path.resolve().is_relative_to(self.path.resolve())
+        except (OSError, ValueError, RuntimeError):  # a loop of links, a zero byte
+            is_inside = False
+        if not is_inside:
+            message = "this leads out of the run folder and is not read, restore the file itself"
+            raise UserError(message, path)
+        return path
 
     def relative(self, path: Path) -> str:
         """A path in the folder, as records keep it."""

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import IO
 
 from tuner.engine.footprint import end_left_behind
+from tuner.errors import UserError
 from tuner.ledger.folder import RunFolder
 
 PROBES = 4
@@ -46,6 +47,29 @@ def try_lock(file: IO[bytes]) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def hold(file: IO[bytes]) -> bool:
+    """`lock_soon`. Raises UserError on a network file system that has no locks."""
+    try:
+        return lock_soon(file)
+    except OSError as error:
+        message = f"locks do not work here ({error.strerror}), give a folder on a local disk"
+        raise UserError(message, str(file.name)) from error
+
+
+def is_locked(file: IO[bytes]) -> bool:
+    """Whether another process has the lock of a file that is open for reading.
+
+    Asked by a shared lock, which two can have who only look; over NFS an exclusive one wants a file
+    that is open for writing. Raises OSError where there are no locks.
+    """
+    try:
+        fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    fcntl.flock(file, fcntl.LOCK_UN)
+    return False
 
 
 @contextmanager

@@ -1,7 +1,7 @@
 """What a killed specbench left in a run folder; never anything that a run has measured."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -9,7 +9,8 @@ from tuner.engine.footprint import end_left_behind, is_another_hosts, processes_
 from tuner.errors import UserError
 from tuner.ledger.at_work import read_state
 from tuner.ledger.folder import RunFolder
-from tuner.ledger.left_behind import lock_of
+from tuner.ledger.left_behind import hold
+from tuner.whole import SUFFIX
 
 
 @dataclass(frozen=True)
@@ -43,9 +44,12 @@ def clear(run: RunFolder) -> Iterator[str]:
                 else:
                     yield f"ended {ended} processes, removed {each.path}"
                 continue
-            with suppress(FileNotFoundError):
-                each.path.unlink()
-            yield f"removed {each.path}"
+            try:
+                each.path.unlink(missing_ok=True)
+            except OSError as error:  # another user's, or a folder: the rest can go all the same
+                yield f"cannot remove {each.path}: {error.strerror}"
+            else:
+                yield f"removed {each.path}"
 
 
 @contextmanager
@@ -54,8 +58,13 @@ def _held(run: RunFolder) -> Iterator[None]:
     if not run.trials_file.is_file():
         message = "this is no run folder (it has no trials.jsonl), give results/NAME/RUN-ID"
         raise UserError(message, run.path)
-    with lock_of(run.trials_file) as is_ours:
-        if not is_ours:
+    try:
+        file = run.trials_file.open("r+b")
+    except OSError as error:
+        message = f"{error.strerror}, clean it as the user whose run it is"
+        raise UserError(message, run.trials_file) from error
+    with file:
+        if not hold(file):
             message = "a specbench is at work here, wait for it or ask it to stop: specbench stop"
             raise UserError(message, run.path)
         yield
@@ -69,7 +78,10 @@ def _found(run: RunFolder) -> Iterator[Leftover]:
         launch = footprint.name.partition(".")[0]
         alive = f"processes {', '.join(map(str, pids))}" if pids else "no process is left"
         yield Leftover(footprint, f"launch {launch} that was never stopped: {alive}", pids)
-    halves = [*run.path.glob("*.partial"), *run.logs.glob("*.partial"), *run.samples.glob("*.tmp")]
+    halves = [
+        *(file for folder in run.folders for file in folder.glob(f"*{SUFFIX}")),
+        *run.samples.glob("*.tmp"),  # of an older specbench
+    ]
     for file in sorted(halves):
         yield Leftover(file, "a file that was not written to its end")
     state = read_state(run)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 from tuner.engine.models import Role
 from tuner.errors import UserError
-from tuner.ledger.whole import write_json
 from tuner.memory.models import Configs, configs_here
 from tuner.sweep.model import Sweep
+from tuner.whole import write_json
 
 ROLES: tuple[Role, ...] = ("target", "draft")
 

@@ -16,19 +16,19 @@ from tuner import __version__
 from tuner.errors import UserError
 from tuner.ledger.at_work import forget_state
 from tuner.ledger.folder import RunFolder
-from tuner.ledger.left_behind import end_servers, lock_soon, try_lock
+from tuner.ledger.left_behind import end_servers, hold, is_locked
 from tuner.ledger.lines import Ledger, parse_ledger
 from tuner.ledger.machine import machine_facts, read_machine
 from tuner.ledger.models_kept import keep_configs, read_configs
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.resumable import refuse_unusable
-from tuner.ledger.whole import write_json
 from tuner.memory.models import Configs
 from tuner.secrets import hidden_values
 from tuner.sweep.credentials import without_secrets
 from tuner.sweep.document import read_document
 from tuner.sweep.fields import Strict
 from tuner.sweep.model import Sweep
+from tuner.whole import write_json, write_text
 
 FORMAT = 1
 """Of run.json; trials.jsonl has its own."""
@@ -82,7 +82,7 @@ class Run(RunFolder):
         try:
             path = _new_folder(root, stamp)
             run = cls(path, settings)
-            run.sweep_file.write_bytes(without_secrets(sweep_text).encode("utf-8"))
+            write_text(run.sweep_file, without_secrets(sweep_text))
             write_json(run.machine_file, machine_facts())
             write_json(run.settings_file, settings.model_dump())
             run.trials_file.touch()
@@ -98,6 +98,7 @@ class Run(RunFolder):
         """An existing run. Raises UserError where `path` is none, or a newer specbench's."""
         settings_file = path / "run.json"
         try:
+            _require_file(settings_file)
             data = json.loads(settings_file.read_bytes())
         except FileNotFoundError as error:
             message = "this is no run folder (it has no run.json), give results/NAME/RUN-ID"
@@ -163,6 +164,7 @@ class Run(RunFolder):
         if self._held is not None:
             return self._held
         try:
+            _require_file(self.trials_file)
             data = self.trials_file.read_bytes()
         except OSError as error:
             raise UserError(f"{error.strerror}, restore it", self.trials_file) from error
@@ -176,8 +178,10 @@ class Run(RunFolder):
     def is_being_written(self) -> bool:
         """Another process holds the run now."""
         try:
+            if not self.trials_file.is_file():
+                return False
             with self.trials_file.open("rb") as file:
-                return not try_lock(file)
+                return is_locked(file)
         except OSError:
             return False
 
@@ -195,7 +199,7 @@ class Run(RunFolder):
         except OSError as error:
             raise UserError(f"{error.strerror}, it must be writable", self.trials_file) from error
         with file:
-            if not lock_soon(file):
+            if not hold(file):
                 message = "another specbench is writing this run, wait for it or stop it"
                 raise UserError(message, self.path)
             data = file.readall()
@@ -226,8 +230,7 @@ class Run(RunFolder):
         """
         assert self._writing is not None and self._held is not None, "append is for a locked run"
         lines = [
-            hidden_values(json.dumps(record.model_dump(), ensure_ascii=False, allow_nan=False))
-            + "\n"
+            json.dumps(record.model_dump(), ensure_ascii=False, allow_nan=False) + "\n"
             for record in records
         ]
         before = self._writing.tell()
@@ -235,7 +238,7 @@ class Run(RunFolder):
         try:
             while left:
                 left = left[self._writing.write(left) :]
-            os.fsync(self._writing.fileno())
+            synced(self._writing)
         except OSError as error:
             with suppress(OSError):  # a half line that stays is cut off by the next `locked`
                 self._writing.truncate(before)
@@ -252,6 +255,17 @@ class Run(RunFolder):
         except OSError as error:
             message = f"this cannot be written: {error.strerror}, give a run that can be"
             raise UserError(message, self.settings_file) from error
+
+
+def _require_file(path: Path) -> None:
+    """Raises UserError for what is there and no file: a pipe would be waited for, for ever."""
+    if path.exists() and not path.is_file() and not path.is_dir():
+        raise UserError("this is no file, restore it", path)
+
+
+def synced(file: FileIO) -> None:
+    """What was written is on the disk when this returns. Raises OSError."""
+    os.fsync(file.fileno())
 
 
 def _new_folder(root: Path, stamp: str) -> Path:

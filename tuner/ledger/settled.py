@@ -19,6 +19,7 @@ from tuner.ledger.run import Run
 from tuner.measure.drift import Baselines, Launched
 from tuner.measure.samples import Window
 from tuner.measure.statistics import Interval, Metric, pooled
+from tuner.sweep.level import Level
 
 
 @dataclass(frozen=True)
@@ -26,14 +27,14 @@ class Settled:
     """A run's lines as they are to be read."""
 
     ledger: Ledger
-    baselines: Mapping[int, Baselines]
+    baselines: Mapping[Level, Baselines]
     """By concurrency; {} where the baseline was launched once, or its samples are gone."""
     samples: RawSamples
     time: Callable[[TrialRecord], float]
     """When a trial began, on the clock that `baselines` have."""
 
     def ratio(
-        self, one: TrialRecord, other: TrialRecord, level: int, metric: Metric
+        self, one: TrialRecord, other: TrialRecord, level: Level, metric: Metric
     ) -> Interval | None:
         """`other` over `one` at one concurrency, drift and launches allowed for; None where samples
         are missing."""
@@ -76,7 +77,7 @@ class Settling:
     def _of(
         self,
         record: TrialRecord,
-        levels: Mapping[int, Baselines],
+        levels: Mapping[Level, Baselines],
         trials: tuple[int, ...],
         at: float,
     ) -> TrialRecord:
@@ -89,7 +90,7 @@ class Settling:
         return record.model_copy(update={"metrics": self._done[key]})
 
     def _held_out(
-        self, record: TrialRecord, levels: Mapping[int, Baselines], at: float
+        self, record: TrialRecord, levels: Mapping[Level, Baselines], at: float
     ) -> TrialRecord:
         """A handful of lines has them."""
         if record.held_out is None or record.role == "baseline":
@@ -103,8 +104,8 @@ class Settling:
 
 def _held(
     metrics: Mapping[str, dict[str, Any]],
-    windows: Mapping[int, list[Window]],
-    levels: Mapping[int, Baselines],
+    windows: Mapping[Level, list[Window]],
+    levels: Mapping[Level, Baselines],
     at: float,
 ) -> dict[str, dict[str, Any]]:
     """A line's metrics with its speed-ups over all baselines."""
@@ -126,12 +127,12 @@ def speedup_figures(ratio: Interval | None) -> dict[str, float | None]:
 
 def _baselines(
     records: tuple[TrialRecord, ...],
-    samples: Callable[[TrialRecord], Mapping[int, list[Window]]],
+    samples: Callable[[TrialRecord], Mapping[Level, list[Window]]],
     metric: Metric,
     time: Callable[[TrialRecord], float],
-) -> dict[int, Baselines]:
+) -> dict[Level, Baselines]:
     """By concurrency, those launches that have figures."""
-    launches: dict[int, list[Launched]] = {}
+    launches: dict[Level, list[Launched]] = {}
     for record in records:
         for level, windows in samples(record).items():
             if pooled(windows, metric) is not None:

@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from tuner.measure.arrivals import arrivals
 from tuner.measure.connections import ConnectionFailedError, Connections, RefusedError
+from tuner.measure.keys import NO_KEYS, Keys
 from tuner.measure.samples import Request, RequestSample, Window
 from tuner.measure.stream import BadStreamError, TokenStream
 from tuner.secrets import hidden
@@ -42,6 +43,8 @@ class Load:
     closed loop."""
     seed: int = 0
     """Of the arrivals."""
+    keys: Keys = NO_KEYS
+    """What the server wants of requests."""
 
 
 def run_window(url: str, requests: Sequence[Request], load: Load) -> Window:
@@ -76,7 +79,7 @@ class _Window:
 
     async def run(self) -> Window:
         at_once = min(self._load.concurrency, len(self._conversations))
-        with closing(Connections(self._url)) as connections:
+        with closing(Connections(self._url, self._load.keys.headers())) as connections:
             await connections.open(at_once, min(_CONNECT_S, self._load.request_timeout_s))
             cpu_began = time.thread_time()
             async with asyncio.TaskGroup() as workers:

@@ -8,7 +8,8 @@ import asyncio
 import ssl
 import time
 from base64 import b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any
 from urllib.parse import SplitResult, quote, unquote, urlsplit
 
@@ -39,11 +40,12 @@ class RefusedError(Exception):
 class Connections:
     """Connections to one URL, kept open between requests. Of one event loop."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str] = MappingProxyType({})) -> None:
+        """`headers` come with each request, beside those that the client needs."""
         parts = urlsplit(url)
         tls = parts.scheme == "https"
         self._host, self._port = parts.hostname or "", parts.port or (443 if tls else 80)
-        self._head = _head(parts)
+        self._head = _head(parts, headers)
         self._tls = ssl.create_default_context() if tls else None
         self._idle: list[tuple[float, _Connection]] = []
         self._all: set[_Connection] = set()
@@ -123,14 +125,15 @@ class Connections:
         connection.close()
 
 
-def _head(parts: SplitResult) -> bytes:
+def _head(parts: SplitResult, headers: Mapping[str, str]) -> bytes:
     """Of each request, up to the value of its Content-Length."""
     who, _, host = parts.netloc.rpartition("@")
     words = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~") + (
         f"?{parts.query}" * bool(parts.query)
     )
     lines = [f"POST {words} HTTP/1.1", f"Host: {host if host.isascii() else parts.hostname}"]
-    if who:
+    lines += [f"{name}: {value}" for name, value in headers.items()]
+    if who and "Authorization" not in headers:
         lines.append(f"Authorization: Basic {b64encode(unquote(who).encode()).decode()}")
     lines += ["Content-Type: application/json", "Accept: text/event-stream"]
     lines += ["Accept-Encoding: identity", "Content-Length: "]

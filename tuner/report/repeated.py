@@ -6,6 +6,7 @@ from tuner.measure.drift import Baselines
 from tuner.measure.statistics import pooled
 from tuner.report.findings import Findings
 from tuner.report.text import change, count, number
+from tuner.sweep.level import at
 
 
 def drift_words(findings: Findings) -> str | None:
@@ -15,7 +16,7 @@ def drift_words(findings: Findings) -> str | None:
         return None
     several = len(findings.levels) > 1
     told = [
-        f"{change(known.drift)}{f' at concurrency {level}' if several else ''}"
+        f"{change(known.drift)}{f' {at(level)}' if several else ''}"
         for level, known in drifting.items()
         if known.drift is not None
     ]
@@ -33,7 +34,7 @@ def baselines_words(findings: Findings) -> str | None:
     if not known:
         return None
     several = len(findings.levels) > 1
-    parts = [_level(each, f" at concurrency {n}" if several else "") for n, each in known.items()]
+    parts = [_level(each, f" {at(n)}" if several else "") for n, each in known.items()]
     launches = max(len(each.launches) for each in known.values())
     return (
         f"The baseline had {count(launches, 'launch')} ({findings.metric}): {'; '.join(parts)}. "

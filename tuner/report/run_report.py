@@ -8,7 +8,6 @@ import jinja2
 from tuner.engine.script import launch_script
 from tuner.errors import UserError
 from tuner.ledger.run import Run
-from tuner.ledger.whole import write_text
 from tuner.report import sections
 from tuner.report.answer import answer, answer_table
 from tuner.report.cost import cost_words
@@ -27,6 +26,8 @@ from tuner.report.searched import search_table
 from tuner.report.text import block, code, escaped
 from tuner.report.top_table import top_tables
 from tuner.report.winner import launch_command, write_winner
+from tuner.sweep.level import axis
+from tuner.whole import write_text
 
 
 def write_report(run: Run) -> Path:
@@ -48,6 +49,8 @@ def write_report(run: Run) -> Path:
 
 def _written(findings: Findings) -> Path:
     run, script = findings.run, _earlier_script(findings)
+    if run.figures.is_symlink():  # of a stranger's folder: nothing is written elsewhere
+        raise UserError("this is a link, make it a folder or remove it", run.figures)
     write_winner(findings)
     if script is not None:
         write_text(run.best_sh, script)
@@ -59,6 +62,7 @@ def _written(findings: Findings) -> Path:
         artificial=sections.artificial_words(findings),
         answer=answer(findings),
         answer_table=answer_table(findings),
+        axis=axis(findings.levels),
         levels_table=levels_table(findings),
         adaptive=write_adaptive(findings),
         launch_words=sections.launch_words(findings),

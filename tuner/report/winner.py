@@ -8,7 +8,6 @@ from tuner.engine.base import Command, plain_config, server_config
 from tuner.engine.make import make_engine
 from tuner.engine.script import launch_script
 from tuner.ledger.output_words import outputs_words
-from tuner.ledger.whole import write_text
 from tuner.report.findings import Findings, Measured
 from tuner.report.outputs import scores_of
 from tuner.result import outputs_of
@@ -16,6 +15,7 @@ from tuner.sweep.fields import UNSET
 from tuner.sweep.model import SearchSpec, SpaceSpec, Sweep
 from tuner.sweep.point import Point
 from tuner.sweep.writer import sweep_text
+from tuner.whole import write_text
 
 
 def write_winner(findings: Findings) -> None:

@@ -14,6 +14,7 @@ from tuner.search.forecast import Known
 from tuner.search.samplers import generation_sampler, model_sampler, startup_trials
 from tuner.search.staged import StagedSearch
 from tuner.search.verdict import Figures, Outcome, Verdict
+from tuner.sweep.level import Level
 from tuner.sweep.model import SearchSpec
 from tuner.sweep.point import Point
 from tuner.sweep.space import Space
@@ -63,7 +64,7 @@ class Study:
         *,
         persists: bool = False,
         timed: Mapping[Point, float] | None = None,
-        levels: Sequence[int] = (),
+        levels: Sequence[Level] = (),
     ) -> None:
         """`trials` is the number that the run was begun with; an extension does not change it.
 
@@ -83,14 +84,14 @@ class Study:
         self._staged: StagedSearch | None = None
         if "anchors" in spec.active_stages:
             self._staged = StagedSearch(space.points, spec.objective, spec.seed, timed)
-        self._plain: Mapping[int, Figures] = {}
+        self._plain: Mapping[Level, Figures] = {}
         self._persists = persists
         self.handed_over: str | None = None
         """Why the sampler chooses since then; None while the stages do."""
         self.stopped: Decision | None = None
         """Why nothing more is proposed, where the stages say so."""
 
-    def tell_baseline(self, plain: Mapping[int, Figures]) -> None:
+    def tell_baseline(self, plain: Mapping[Level, Figures]) -> None:
         """Say what the baseline takes, by concurrency; without it there are no stages."""
         self._plain = dict(plain)
 

@@ -36,3 +36,10 @@ Seconds = Annotated[
     WithJsonSchema({"type": ["string", "number"], "pattern": r"^[0-9]+(\.[0-9]+)?(ms|s|m|h|d)$"}),
 ]
 """A duration in seconds, a year at most; in the file `90`, `90s`, `30m`, `12h`."""
+
+
+def spell_time(seconds: float) -> str:
+    """`45 s`, `12 min`, `3.4 h`."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

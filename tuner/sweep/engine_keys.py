@@ -42,6 +42,13 @@ class EngineSpec(Strict):
     url: Url | None = None
     """Endpoint: where the server answers, such as `http://127.0.0.1:30000`."""
 
+    api_key: Annotated[str, Field(min_length=1)] | None = None
+    """Endpoint: what the server was started with as `--api-key`, such as `"${SGLANG_API_KEY}"`, a
+    variable's name (docs/sweep_file.md#secrets). A server that is launched:
+    `server: {flags: {api-key: ...}}`."""
+    admin_api_key: Annotated[str, Field(min_length=1)] | None = None
+    """Endpoint: the same of `--admin-api-key`, which then empties the cache."""
+
     @model_validator(mode="after")
     def _has_what_it_needs(self) -> Self:
         if self.kind == "endpoint" and self.url is None:

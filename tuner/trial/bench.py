@@ -28,13 +28,12 @@ from tuner.sweep.artificial import made_up
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.point import Point
 from tuner.sweep.random_words import random_words
-from tuner.sweep.turns import to_send
-from tuner.sweep.workload import held_out, pick
 from tuner.trial.attempt import ATTEMPTS, Attempt, Rig, config_of
 from tuner.trial.notes import note, retries, version_doubt
 from tuner.trial.outputs import far_note, outputs_of, scored
 from tuner.trial.phase import Phase
 from tuner.trial.race import Race
+from tuner.trial.sent import sent_of
 from tuner.trial.taken import Taken, Windows
 
 
@@ -104,13 +103,8 @@ class Bench(Rig):
         cls, engine: Engine, loaded: LoadedSweep, run: Run, report: Callable[[Phase], None]
     ) -> "Bench":
         """Choose and tokenise the prompts. Raises EngineFailure where tokenising fails."""
-        workload = loaded.sweep.workload
-        counts = {level: max(workload.requests, level) for level in workload.concurrency}
-        most = max(counts.values())
-        prompts = pick(loaded.prompts, most, workload.seed)
-        others = held_out(loaded.prompts, most, workload.seed)
-        sent = {n: to_send(prompts, workload.turns, count, n) for n, count in counts.items()}
-        unseen = {n: to_send(others, workload.turns, count, n) for n, count in counts.items()}
+        found = sent_of(loaded)
+        sent, unseen = found.chosen_on, found.unseen
         whole = max(sent.values(), key=len)
         tokenised = engine.tokenise((*whole, *max(unseen.values(), key=len)))
         first, second = tokenised.requests[: len(whole)], tokenised.requests[len(whole) :]
@@ -213,7 +207,7 @@ class Bench(Rig):
             switch_failure=entry.switch_failure,
             decision=_written(entry.decision),
             held_out=self._held_out(entry),
-            broken=broken_limits(metrics, self.sweep.search),
+            broken=broken_limits(metrics, self.sweep.search, entry.baseline),
             outputs=outputs,
             task=None if failure is not None else self._task(phase, entry.taken.task),
         )
@@ -269,7 +263,14 @@ class Bench(Rig):
         for level, windows in measured.items() if entry.failure is None else ():
             figures = summarise(windows, steps, topk, self.sweep.search.limits)
             below = () if baseline is None else baseline.get(level, ())
-            context = Context(steps, topk, self.tokenise_doubt, self.random_words, below)
+            context = Context(
+                steps,
+                topk,
+                self.tokenise_doubt,
+                self.random_words,
+                self.sweep.workload.rate(level),
+                below,
+            )
             if baseline is not None:
                 metric = self.sweep.search.objective.metric
                 figures |= speedup_figures(speedup(baseline[level], windows, metric))

@@ -18,6 +18,7 @@ from tuner.engine.sglang.revisions import held_to_revisions
 from tuner.engine.sglang.spelling import spelled_config
 from tuner.engine.sglang.switching import step_switch_refusal, with_switch
 from tuner.engine.sglang.tokenise import Tokeniser, default_python
+from tuner.measure.keys import Keys
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.engine_keys import EngineSpec
 from tuner.sweep.model import ModelSpec, ServerSpec, TimeoutSpec
@@ -64,6 +65,7 @@ class SglangEngine:
 
         Needs no SGLang. A release that is not in the table is asked for its flags.
         """
+        self._refuse_endpoint_keys(loaded)
         if self._spec.release is not None:
             check_named(self._spec.release, loaded)
         also: frozenset[str] = frozenset()
@@ -72,6 +74,17 @@ class SglangEngine:
         held, notes = held_to_revisions(loaded, os.environ)
         checked = check(held, self.release, also)
         return replace(checked, notes=(*checked.notes, *notes))
+
+    def _refuse_endpoint_keys(self, loaded: LoadedSweep) -> None:
+        for name in ("api_key", "admin_api_key"):
+            if getattr(self._spec, name) is not None:
+                flag = name.replace("_", "-")
+                raise loaded.document().error(
+                    ("engine", name),
+                    f"this is of a server that runs already, write server: {{flags: {{{flag}: "
+                    "...}} for one that is launched",
+                )
+        Keys.of_flags(self._server.flags)
 
     @cached_property
     def release(self) -> Release:

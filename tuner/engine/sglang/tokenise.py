@@ -11,6 +11,7 @@ import random
 import subprocess
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from tuner.measure.samples import Request
 from tuner.secrets import hidden
 from tuner.sweep.model import ModelSpec, ServerSpec
 from tuner.sweep.workload import Prompt
+from tuner.whole import write_text
 
 CHILD = Path(__file__).with_name("tokenise_child.py")
 CHILD_LIMIT_S = 600.0
@@ -144,13 +146,9 @@ def _is_answer(answer: Any, count: int) -> bool:
 
 def _keep(path: Path, answer: dict[str, Any]) -> None:
     """Best effort: a cache that cannot be written costs time, not the run."""
-    part = path.with_suffix(f".{os.getpid()}.part")
-    try:
+    with suppress(OSError):
         path.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text(json.dumps(answer), encoding="utf-8")
-        part.replace(path)
-    except OSError:
-        part.unlink(missing_ok=True)
+        write_text(path, json.dumps(answer))
 
 
 def _cache_folder() -> Path:

@@ -55,6 +55,8 @@ _TEXTS: Mapping[str, str | None] = {
     "--speculative-attention-mode": "prefill",
     "--speculative-adaptive-config": None,
     "--log-level": "info",
+    "--api-key": None,
+    "--admin-api-key": None,
 }
 _SWITCHES = (
     "--trust-remote-code",

@@ -13,6 +13,7 @@ from tuner.engine.simulated.answers import Limits, new_request
 from tuner.engine.simulated.arguments import Arguments
 from tuner.engine.simulated.batching import Scheduler
 from tuner.engine.simulated.faults import die_warming, kill_self, start_orphan
+from tuner.engine.simulated.keys import keys_wanted
 from tuner.engine.simulated.log import log
 from tuner.engine.simulated.state import State
 
@@ -35,7 +36,8 @@ async def serve(arguments: Arguments, parent_pid: int) -> int:
     listener = await _bind(arguments)
     state = State(arguments, Scheduler(arguments), launch_s)
     app = web.Application(
-        middlewares=[routes.refusals_and_access_log], client_max_size=_LARGEST_BODY
+        middlewares=[routes.refusals_and_access_log, keys_wanted(arguments)],
+        client_max_size=_LARGEST_BODY,
     )
     app[routes.STATE] = state
     routes.add_routes(app)
