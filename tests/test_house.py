@@ -22,6 +22,7 @@ FLOORS = (
     "search",
     "ledger",
     "trial",
+    "cluster",
     "plan",
     "choice",
     "kinds",
@@ -53,6 +54,7 @@ OWNERS = {
     "pydantic": {"sweep", "ledger"},  # ledger: the error of sweep's own base class
     "pydantic_core": {"sweep"},
     "pynvml": {"ledger", "engine"},  # machine facts; GPU memory, clocks and energy
+    "ray": {"cluster"},
     "requests": {"engine"},
     "rich": {"cli"},
     "scipy": {"measure", "search"},  # statistics; non-negative least squares

@@ -1,12 +1,16 @@
 """The whole of a sweep: baseline, candidates until enough, and what came of it."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
+from tuner.campaign.abreast import measure_abreast
 from tuner.campaign.budget import CLOCK, Budget, Clock, Pace
 from tuner.campaign.candidates import search_candidates
 from tuner.campaign.closing import confirms
-from tuner.campaign.communication import narrowed_by_comm
+from tuner.campaign.communication import Narrowed, narrowed_by_comm
 from tuner.campaign.conversations import with_conversations
 from tuner.campaign.going import Progress, Search, Standing, standing_of
 from tuner.campaign.shown import Showing, Watched, layout_of
@@ -17,8 +21,10 @@ from tuner.campaign.studied import (
     study_of,
 )
 from tuner.campaign.telling import Telling
+from tuner.comm.stage import has_choice
 from tuner.engine import gpu
 from tuner.engine.base import Engine
+from tuner.engine.process import interrupts_deferred
 from tuner.engine.sglang.launches import Launches
 from tuner.engine.sglang.revisions import (
     ModelFacts,
@@ -27,7 +33,7 @@ from tuner.engine.sglang.revisions import (
     model_facts,
 )
 from tuner.errors import UserError
-from tuner.ledger.machine import machine_facts
+from tuner.ledger.machine import Facts, machine_facts
 from tuner.ledger.run import Run, RunSettings
 from tuner.measure.samples_file import read_samples
 from tuner.result import Result, summarise_run
@@ -38,11 +44,18 @@ from tuner.sweep.task import task_hash
 from tuner.sweep.workload import content_hash
 from tuner.trial.bench import Asked, Bench
 from tuner.trial.block import Blocks
+from tuner.trial.job import bare
+from tuner.trial.places import Places, PlacesMaker
+from tuner.trial.slot_rules import Slot, slots_of
+from tuner.trial.slots import Slots
 from tuner.trial.taken import Windows
 
 
-def begin_run(root: Path, loaded: LoadedSweep, engine: str | None) -> Run:
-    """A new run folder in `root`. `engine` is what `--engine` said, None without it.
+def begin_run(
+    root: Path, loaded: LoadedSweep, engine: str | None, machine: Facts | None = None
+) -> Run:
+    """A new run folder in `root`. `engine` is what `--engine` said, None without it; `machine` is
+    what measures, None: this one.
 
     Raises UserError, without a folder, where `search.storage` or `search.sampler` cannot be used.
     """
@@ -64,7 +77,7 @@ def begin_run(root: Path, loaded: LoadedSweep, engine: str | None) -> Run:
         beside=beside,
         models=_models(loaded),
     )
-    return Run.create(root, loaded.text, settings)
+    return Run.create(root, loaded.text, settings, machine)
 
 
 def _written_path(path: Path) -> str:
@@ -77,7 +90,9 @@ def _written_path(path: Path) -> str:
     return str(path)
 
 
-def reopen_run(path: Path, loaded: LoadedSweep, engine: str | None) -> Run:
+def reopen_run(
+    path: Path, loaded: LoadedSweep, engine: str | None, machine: Facts | None = None
+) -> Run:
     """An earlier run, to go on with. Raises UserError where it is another question now.
 
     `Run.extend_to` wants more candidates of it.
@@ -97,9 +112,10 @@ def reopen_run(path: Path, loaded: LoadedSweep, engine: str | None) -> Run:
     if run.settings.task != task_hash(loaded.task):
         message = "the task has changed since this run began, restore it or begin a new run"
         raise UserError(message, path)
-    then, now = run.machine().get("gpus"), machine_facts()["gpus"]
+    then, now = run.machine().get("gpus"), (machine or machine_facts())["gpus"]
     if loaded.sweep.engine.kind == "sglang" and then != now:
-        message = f"this machine has other GPUs than the run began on ({then}), begin a new run"
+        what = "this machine" if machine is None else "the cluster"
+        message = f"{what} has other GPUs than the run began on ({then}), begin a new run"
         raise UserError(message, path)
     for change in changed_models(run.settings.models, _models(loaded)):
         raise UserError(change, path)
@@ -130,7 +146,12 @@ def run_sweep(
 
 
 def measure_all(
-    loaded: LoadedSweep, run: Run, engine: Engine, progress: Progress, clock: Clock = CLOCK
+    loaded: LoadedSweep,
+    run: Run,
+    engine: Engine,
+    progress: Progress,
+    clock: Clock = CLOCK,
+    elsewhere: PlacesMaker | None = None,
 ) -> Result:
     """Measure the baseline, then candidates; what the run's files have already is not repeated.
 
@@ -148,7 +169,7 @@ def measure_all(
     progress = Telling(progress, run, budget)
     if budget.ends is not None:
         progress.note(budget.ends)
-    if loaded.sweep.engine.kind == "sglang":
+    if loaded.sweep.engine.kind == "sglang" and elsewhere is None:
         for crowd in gpu.crowded(Launches(loaded.sweep, os.environ).environment):
             progress.note(f"{crowd}, before the first launch")
     if loaded.sweep.engine.kind == "endpoint":
@@ -163,7 +184,8 @@ def measure_all(
         try:
             loaded = with_conversations(loaded, run, engine, watched.phase)
             bench = Bench.prepare(engine, loaded, run, watched.phase)
-            _search(bench, loaded, budget, watched, clock)
+            with _placed(bench, loaded, watched, elsewhere) as placed:
+                _search(placed, loaded, budget, watched, clock, comm=elsewhere is None)
         finally:
             showing.stop()
             if showing.lost is not None:
@@ -174,16 +196,58 @@ def measure_all(
     return summarise_run(run)
 
 
+@contextmanager
+def _placed(
+    bench: Bench, loaded: LoadedSweep, progress: Progress, elsewhere: PlacesMaker | None
+) -> Iterator[Bench]:
+    """The bench with the places that `slots` asks for, or those elsewhere, until the block is
+    through."""
+    places: Places
+    if elsewhere is not None:
+        places = elsewhere(bench, progress.phase)
+    else:
+        slots = slots_of(loaded, os.environ)
+        if len(slots) < 2:
+            yield bench
+            return
+        for slot in slots:
+            progress.note(_slot_words(slot))
+        places = Slots(bare(bench), slots, progress.phase)
+    try:
+        yield replace(bench, places=places)
+    finally:
+        with interrupts_deferred():
+            places.close()
+
+
+def _slot_words(slot: Slot) -> str:
+    line = slot.line(alone=True)
+    gpus = "the GPUs as they are" if line.gpus is None else f"GPUs {', '.join(line.gpus)}"
+    if line.cpus is None:
+        return f"{slot.name}: {gpus}, any CPU (their NUMA node is not known)"
+    return f"{slot.name}: {gpus}, CPUs {line.cpus} of NUMA node {line.numa}"
+
+
 def _search(
-    bench: Bench, loaded: LoadedSweep, budget: Budget, progress: Progress, clock: Clock
+    bench: Bench,
+    loaded: LoadedSweep,
+    budget: Budget,
+    progress: Progress,
+    clock: Clock,
+    *,
+    comm: bool,
 ) -> None:
-    """The baseline, then candidates."""
+    """The baseline, then candidates. Not `comm`: the GPUs are not here to be timed."""
     run, engine, pace = bench.run, bench.engine, Pace(loaded.sweep, clock)
     pace.know(run.ledger())
     for note in Blocks.of(engine, loaded).notes():
         progress.note(note)
     baseline = _baseline(bench, _wanted(loaded, run), pace, progress)
-    left = narrowed_by_comm(loaded, run, budget, progress)
+    if budget.why_not(pace.expected()) is None:
+        measure_abreast(bench, baseline, _wanted(loaded, run), progress)
+    left = narrowed_by_comm(loaded, run, budget, progress) if comm else Narrowed(loaded)
+    if not comm and has_choice(loaded):
+        progress.note("communication is not timed on a cluster: every setting is launched")
     study = study_of(left.loaded, run, progress.note, left.timed)
     blocks, wanted = Blocks.of(engine, left.loaded), _wanted(left.loaded, run)
     left_out, points = left.narrowing.counts, len(left.loaded.space.points)

@@ -19,6 +19,7 @@ _ROLES = {
     "candidate": "A candidate.",
     "confirm": "The winner once more, on a server of its own.",
     "plain": "The winner's settings without speculation.",
+    "abreast": "No speculation in every place at once: what servers side by side do to each other.",
 }
 _COLUMNS = {
     "output_tok_s": "output tok/s",

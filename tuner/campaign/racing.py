@@ -40,7 +40,7 @@ class Races:
         if measure.windows < 2 or not measure.racing:
             return None
         ledger, levels = self.run.ledger(), self.sweep.workload.levels
-        measured = [r for r in ledger.records if r.role not in ("baseline", "plain")]
+        measured = [r for r in ledger.records if r.role in ("candidate", "confirm")]
         recent = [each for each in measured if each.outcome == "ok"][-RECENT:]
         spreads = {
             level: WindowSpread.sum(each.get(level, WindowSpread()) for each in self._of(recent))

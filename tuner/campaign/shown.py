@@ -170,8 +170,8 @@ class Showing:
 
     def launching(self, phase: Phase) -> None:
         """Show the trial that begins, once for all of its launches."""
-        if self._stored is None or phase.doing != "launching":
-            return
+        if self._stored is None or phase.doing != "launching" or phase.place is not None:
+            return  # several at a time are shown when they have ended
         if self._begun == phase.trial:
             return
         self._begun = phase.trial

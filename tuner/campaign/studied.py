@@ -5,9 +5,11 @@ from collections.abc import Callable, Mapping
 
 from tuner.choice import objective_of
 from tuner.errors import UserError
+from tuner.ledger.asked import AskedLine, Before
 from tuner.ledger.limits import broken_words, excess
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
+from tuner.search.asked import Asked
 from tuner.search.samplers import missing_library
 from tuner.search.shown import Layout
 from tuner.search.stored import StorageUnusable, StoredStudy, open_own_study
@@ -45,12 +47,32 @@ def study_of(
         if (point := record.at) is not None
     ]
     unasked = {record.at for record in candidates if not record.proposed and record.at}
-    if differing := study.replay(measured, unasked):
+    asked = {
+        point: _asked(record.asked)
+        for record in candidates
+        if (point := record.at) is not None and record.asked is not None
+    }
+    if differing := study.replay(measured, unasked, asked):
         note(
             f"{differing} of {len(measured)} earlier points are not what this version of specbench "
             "proposes; they count, but the run is not what an undisturbed one would have been"
         )
     return study
+
+
+def line_of(asked: Asked) -> AskedLine:
+    """What a proposal rests on, as its ledger line keeps it."""
+    beside = [
+        Before(number=each.number, after=each.after, along=[p.to_json() for p in each.along])
+        for each in asked.beside
+    ]
+    along = [point.to_json() for point in asked.along]
+    return AskedLine(number=asked.number, after=asked.after, along=along, beside=beside)
+
+
+def _asked(line: AskedLine | Before) -> Asked:
+    beside = tuple(map(_asked, line.beside)) if isinstance(line, AskedLine) else ()
+    return Asked(line.number, line.after, tuple(map(Point.from_json, line.along)), beside)
 
 
 def stored_study(loaded: LoadedSweep, run: Run, layout: Layout, note: Note) -> StoredStudy | None:

@@ -44,6 +44,8 @@ class Watch:
     standing: Standing | None = None
     measured: int = 0
     """Trials that ended in this call: what the time left is reckoned from."""
+    places: dict[str, str] = field(default_factory=dict)
+    """What goes on in each, where several measure."""
 
     def phase(self, phase: Phase) -> None:
         """The live line; without a terminal only a trial's beginning is a line of its own."""
@@ -52,7 +54,8 @@ class Watch:
             doing = f"measuring {phase.window}/{phase.windows}"
         level = "" if phase.concurrency is None else f" {at(phase.concurrency)}"
         plain = "no speculation, " if phase.role == "plain" else ""
-        trial = f"trial {phase.trial}, {plain}{self._name(phase.point)}"
+        where = f"trial {phase.trial}" if phase.place is None else phase.place
+        trial = f"{where}, {plain}{self._name(phase.point)}"
         if phase.doing == "launching" and phase.sharing > 1:
             trial += f" and {phase.sharing - 1} more in one launch"
         if phase.again is not None and phase.doing == "launching":
@@ -61,17 +64,27 @@ class Watch:
             trial, doing = f"trial {phase.trial}", f"measuring {self._endpoint}"
         text = f"{trial}: {doing}{level}{self._so_far()}"
         if self.status is not None:
-            self.status.update(text)
+            self.status.update(self._beside(phase, f"{trial}: {doing}{level}"))
         elif phase.doing == "launching":
             self.console.print(text)
+
+    def _beside(self, phase: Phase, text: str) -> str:
+        """The live text: a line for each place where several measure."""
+        if phase.place is None:
+            self.places.clear()
+            return text + self._so_far()
+        self.places[phase.place] = text
+        return "\n".join(sorted(self.places.values())) + self._so_far()
 
     def recorded(self, record: TrialRecord, standing: Standing) -> None:
         """One line for each trial that ended."""
         self.standing = standing
         self.measured += 1
+        if record.place is not None:
+            self.places.pop(record.place.name, None)
         count = f" [{standing.done}/{standing.wanted}]" if record.role == "candidate" else ""
         name = self._name(record.at)
-        name = record.label if record.role == "plain" else name
+        name = record.label if record.role in ("plain", "abreast") else name
         name += " with a launch of its own" if record.role == "confirm" else ""
         self.console.print(f"trial {record.trial}{count}, {name}: {outcome(record)}")
 

@@ -83,10 +83,13 @@ def _lines(found: dict[str, Any]) -> list[str]:
     lines = [f"{found['run']}: {_STATES[found['state']]}"]
     if now is not None:
         lines.append(f"  process {now['pid']} on {now['host']}, since {now['began']}")
+        for place, doing in (now.get("places") or {}).items():
+            lines.append(f"  {place}, {doing}")
         about = "" if now["trial"] is None else f"trial {now['trial']}, {now['configuration']}: "
         window = "" if now["window"] is None else f" {now['window']}/{now['windows']}"
         level = "" if now["concurrency"] is None else f" {at(now['concurrency'])}"
-        lines.append(f"  {about}{now['doing']}{window}{level} (said {now['told']})")
+        if not now.get("places"):
+            lines.append(f"  {about}{now['doing']}{window}{level} (said {now['told']})")
     count = f"  {found['done']} of {found['wanted']} candidates"
     lines.append(count + (f", {found['failed']} without numbers" if found["failed"] else ""))
     if best is not None and best["speedup"] is not None:

@@ -9,10 +9,12 @@ from rich.table import Table
 
 from tuner.choice import objective_of
 from tuner.crossing import crossing_words, overload_words
-from tuner.engine.script import shell_line
+from tuner.engine.base import Command
+from tuner.engine.script import of_every_rank, shell_line
 from tuner.fastest import speedups_of
 from tuner.ledger.output_words import outputs_words, task_words
 from tuner.ledger.record import TrialRecord
+from tuner.ledger.side_by_side import side_words
 from tuner.memory.planned import words
 from tuner.plan import Plan
 from tuner.result import Result, far_words, held_out_of
@@ -41,14 +43,21 @@ def show_plan(plan: Plan, limit: int | None) -> None:
         click.echo("  nothing is launched: the server that runs is measured as it is")
         return
     _show_memory(plan)
-    click.echo(f"\nbaseline: no speculation\n  {shell_line(plan.baseline)}")
+    _show_command("baseline: no speculation", plan.baseline)
     for block, command in plan.shared[:limit]:
-        click.echo(f"\none launch, {block.label()}\n  {shell_line(command)}")
+        _show_command(f"one launch, {block.label()}", command)
     for number, (point, command) in enumerate(plan.commands[:limit], start=1):
-        click.echo(f"\n{number}. {point.label()}\n  {shell_line(command)}")
+        _show_command(f"{number}. {point.label()}", command)
     left = len(plan.commands) - len(plan.commands[:limit])
     if left:
         click.echo(f"\n... and {left:,} more, --all shows them")
+
+
+def _show_command(title: str, command: Command) -> None:
+    """One line of a shell; of a server that spans nodes one for each."""
+    click.echo(f"\n{title}")
+    for each in of_every_rank(command):
+        click.echo(f"  {shell_line(each)}")
 
 
 def _show_memory(plan: Plan) -> None:
@@ -162,6 +171,7 @@ def _answer(result: Result) -> str:
         scores = task_words(result.baseline.task, result.confirmed.task)
         lines += [f"task: {scores}"] if scores else []
     lines += [w for w in (crossing_words(result.by_rate), overload_words(result.by_rate)) if w]
+    lines += side_words(result.settled.ledger)
     if result.limits.asked or result.limits.broken:
         lines.append(result.limits.words())
     if result.far:

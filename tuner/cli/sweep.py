@@ -2,14 +2,17 @@
 
 import json
 import os
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, Literal
 
 import click
 
 from tuner.campaign.budget import refuse_past
 from tuner.campaign.campaign import as_begun, begin_run, measure_all, reopen_run
 from tuner.cli.arguments import TrialCount, unused_trials
+from tuner.cli.elsewhere import joined, refuse_unplaced
 from tuner.cli.finish import run_on_finish
 from tuner.cli.progress import Watch, watch
 from tuner.cli.show import show_result
@@ -18,13 +21,14 @@ from tuner.engine.base import Checked, Engine
 from tuner.engine.make import make_engine
 from tuner.engine.process import interrupts_deferred
 from tuner.errors import EngineFailure, UserError
-from tuner.ledger.gpu_claims import claimed
+from tuner.ledger.gpu_claims import Claims, claimed
 from tuner.ledger.run import Run
 from tuner.memory.fits import machine_of, narrowed
 from tuner.memory.guard import guarded
 from tuner.report.run_report import write_report
 from tuner.result import Result, summarise_run
-from tuner.sweep.door import LoadedSweep, load_sweep, with_deadline, with_trials
+from tuner.sweep.door import LoadedSweep, load_sweep, with_deadline, with_slots, with_trials
+from tuner.trial.places import PlacesMaker
 
 
 @dataclass(frozen=True)
@@ -36,9 +40,12 @@ class SweepOptions:
     engine: str | None
     trials: TrialCount | None
     resume: Path | None
+    slots: int | Literal["auto"] | None
     as_json: bool
     deadline: str | None = None
     share_gpus: bool = False
+    ray: str | None = None
+    ray_resource: str | None = None
 
 
 def run(options: SweepOptions) -> int:
@@ -47,22 +54,41 @@ def run(options: SweepOptions) -> int:
     if options.deadline is not None:
         loaded = with_deadline(loaded, options.deadline)
     refuse_past(loaded.sweep.search)
+    if options.slots is not None:
+        loaded = with_slots(loaded, options.slots)
     engine = make_engine(loaded.sweep)
     # What an engine refuses is said before a folder is made.
     checked = engine.check(loaded)
     engine.refuse(checked.loaded)
-    machine = machine_of(engine, loaded.sweep)
-    checked = narrowed(checked, machine)
-    engine = guarded(engine, machine)
-    with claimed(checked.loaded.sweep, os.environ, share=options.share_gpus) as claims:
-        folder = _folder(options, checked.loaded)
+    refuse_unplaced(checked.loaded, options.ray, options.ray_resource)
+    with (
+        joined(checked.loaded, options.ray, options.ray_resource) as there,
+        _claimed(checked.loaded, options) as claims,
+    ):
+        machine = machine_of(engine, loaded.sweep, there.gpu_gib)
+        checked = narrowed(checked, machine)
+        engine = guarded(engine, machine)
+        folder = _folder(options, checked.loaded, there.machine)
         claims.tell(folder.path)
-        checked = replace(checked, notes=(*checked.notes, *claims.notes))
-        end_on_signals(outlive_terminal=True)
-        return _go(options, checked, folder, engine).exit_code
+        checked = replace(checked, notes=(*checked.notes, *there.notes, *claims.notes))
+        end_on_signals(outlive_terminal=True)  # after Ray, which sets a handler of its own
+        return _go(options, checked, folder, engine, there.places).exit_code
 
 
-def _go(options: SweepOptions, checked: Checked, folder: Run, engine: Engine) -> Result:
+def _claimed(loaded: LoadedSweep, options: SweepOptions) -> AbstractContextManager[Claims]:
+    """The GPUs here, for this run alone; on a cluster that is Ray's business."""
+    if options.ray is not None:
+        return nullcontext(Claims({}))
+    return claimed(loaded.sweep, os.environ, share=options.share_gpus)
+
+
+def _go(
+    options: SweepOptions,
+    checked: Checked,
+    folder: Run,
+    engine: Engine,
+    elsewhere: PlacesMaker | None,
+) -> Result:
     """Measure and report, with the run held; then `on_finish`, if it was held."""
     outcome = None
     try:
@@ -74,7 +100,7 @@ def _go(options: SweepOptions, checked: Checked, folder: Run, engine: Engine) ->
             with watch(checked.loaded, folder, to_stderr=options.as_json) as progress:
                 if cleared is not None:
                     progress.note(cleared)
-                result = _measure(checked, folder, engine, progress, options)
+                result = _measure(checked, folder, engine, progress, options, elsewhere)
             _report(folder, result, options)
             if folder.stop_file.exists():
                 _say_how_to_go_on(folder)
@@ -109,12 +135,12 @@ def _load_again(earlier: Path, options: SweepOptions) -> LoadedSweep:
     return as_begun(loaded, run)
 
 
-def _folder(options: SweepOptions, loaded: LoadedSweep) -> Run:
+def _folder(options: SweepOptions, loaded: LoadedSweep, machine: dict[str, Any] | None) -> Run:
     if options.resume is None:
         root = options.out or Path("results") / loaded.sweep.name
-        return begin_run(root, loaded, options.engine)
+        return begin_run(root, loaded, options.engine, machine)
     engine = options.engine or Run.open(options.resume).settings.engine
-    return reopen_run(options.resume, loaded, engine)
+    return reopen_run(options.resume, loaded, engine, machine)
 
 
 def _extend(folder: Run, loaded: LoadedSweep, options: SweepOptions) -> None:
@@ -133,14 +159,19 @@ def _extend(folder: Run, loaded: LoadedSweep, options: SweepOptions) -> None:
 
 
 def _measure(
-    checked: Checked, folder: Run, engine: Engine, progress: Watch, options: SweepOptions
+    checked: Checked,
+    folder: Run,
+    engine: Engine,
+    progress: Watch,
+    options: SweepOptions,
+    elsewhere: PlacesMaker | None,
 ) -> Result:
     for note in checked.notes:
         progress.note(note)
     if options.trials is not None and (unused := unused_trials(checked.loaded)):
         progress.note(unused)
     try:
-        return measure_all(checked.loaded, folder, engine, progress)
+        return measure_all(checked.loaded, folder, engine, progress, elsewhere=elsewhere)
     except (KeyboardInterrupt, EngineFailure, UserError, OSError):
         with interrupts_deferred():
             _report_what_there_is(folder, options)

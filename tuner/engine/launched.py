@@ -53,10 +53,10 @@ class LaunchedServer:
     def __init__(self, launch: Launch) -> None:
         nonce = f"specbench-{uuid.uuid4().hex[:16]}"
         config = launch.config
-        port = ports.free_port()
-        nccl_port = ports.free_port(but_not=(port,)) if config.model.tp > 1 else None
+        self._claims = ports.Claims()
+        # Given to one rank too: SGLang's own draw could meet that of a server beside it.
+        port, nccl_port = self._claims.claim(), self._claims.claim()
         self._launch = launch
-        self._ports = tuple(p for p in (port, nccl_port) if p is not None)
         self._identity = flags.identity(config, nonce, port)
         env = flags.environment(config)
         # Left in the caller's shell, they would change servers of points that leave them alone.
@@ -77,7 +77,8 @@ class LaunchedServer:
 
     @classmethod
     def start(cls, launch: Launch) -> Self:
-        """Start a server and return when it has generated a token.
+        """Start a server and return when it has generated a token, or at once where it is a rank
+        that answers nobody.
 
         Raises EngineFailure, or UserError where the program cannot be run; whatever is raised,
         also KeyboardInterrupt, no process is left.
@@ -99,6 +100,8 @@ class LaunchedServer:
                 f"cannot run {self._argv[0]}: {error.strerror}; check engine.command and "
                 "engine.python"
             ) from error
+        if not self._launch.config.answers:
+            return
         self._wait_until_healthy(began + self._launch.timeouts.launch)
         try:
             self.info = self._api.server_info()
@@ -195,8 +198,10 @@ class LaunchedServer:
         self._tree.stop()
         self._stopped = True
         if isinstance(sys.exception(), KeyboardInterrupt):
+            self._claims.release()
             return
-        ports.wait_until_free(self._ports, PORT_WAIT_S)
+        ports.wait_until_free(self._claims.ports, PORT_WAIT_S)
+        self._claims.release()
         gpu.wait_until_back(self._memory_before, self._environment, GPU_WAIT_S)
 
     def __enter__(self) -> Self:

@@ -24,7 +24,7 @@ def _refuse_foreign_points(run: RunFolder, ledger: Ledger, space: Space) -> None
     known = {point.key for point in space.points}
     settings = {its.key for point in space.points if (its := point.settings) is not None}
     for number, record in enumerate(ledger.records, start=1):
-        if record.role == "baseline":
+        if record.role in ("baseline", "abreast"):
             continue
         if record.role == "plain" and record.at is not None and record.at.key in settings:
             continue

@@ -16,6 +16,7 @@ from tuner.ledger.lines import Ledger
 from tuner.ledger.raw_samples import RawSamples, held_out_of, samples_of
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
+from tuner.ledger.side_by_side import beside, held_in
 from tuner.measure.drift import Baselines, Launched
 from tuner.measure.samples import Window
 from tuner.measure.statistics import Interval, Metric, pooled
@@ -114,7 +115,8 @@ def _held(
         figures, measured = metrics.get(str(level)), windows.get(level)
         if figures is None or not measured or figures.get("speedup") is None:
             continue
-        if (ratio := known.speedup(Launched(at, measured))) is not None:
+        ratio = beside(known.speedup(Launched(at, measured)), held_in(figures))
+        if ratio is not None:
             found[str(level)] = {**figures, **speedup_figures(ratio)}
     return found
 

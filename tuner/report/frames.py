@@ -151,7 +151,7 @@ def label_of(record: TrialRecord) -> str:
     """The point in words; `no speculation` without one."""
     if record.at is not None:
         return record.at.label()
-    return "no speculation" if record.role == "baseline" else "the server as it is"
+    return record.label
 
 
 def _names(records: Iterable[TrialRecord]) -> tuple[list[str], list[str]]:

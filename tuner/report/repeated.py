@@ -2,10 +2,11 @@
 
 import math
 
+from tuner.ledger.side_by_side import side_words
 from tuner.measure.drift import Baselines
 from tuner.measure.statistics import pooled
 from tuner.report.findings import Findings
-from tuner.report.text import change, count, number
+from tuner.report.text import change, count, escaped, number
 from tuner.sweep.level import at
 
 
@@ -51,6 +52,19 @@ def _level(known: Baselines, where: str) -> str:
     if more < 5e-5:
         return f"{words}; launches differ by no more than their windows explain"
     return f"{words}; launches differ by {more:.2%} beyond what their windows explain"
+
+
+def beside_words(findings: Findings) -> str | None:
+    """What servers side by side did to each other; None where none were."""
+    told = list(side_words(findings.ledger))
+    if not told:
+        return None
+    return (
+        f"Candidates were measured in {len(told)} places at the same time, baselines and the "
+        f"winner's own launches alone. {'. '.join(escaped(each) for each in told)}. Where that is "
+        "surely not 1, speed-ups of candidates that had servers beside them are held against the "
+        "baseline as it is there (docs/slots.md)."
+    )
 
 
 def interval_words(findings: Findings) -> str:

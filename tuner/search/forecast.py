@@ -33,6 +33,12 @@ class Known:
     """The baseline, by concurrency."""
     told: Mapping[Point, Verdict]
     """In the order of measurement."""
+    pending: frozenset[Point] = frozenset()
+    """What is being measured."""
+
+    def is_taken(self, point: Point) -> bool:
+        """Measured, or being measured."""
+        return point in self.told or point in self.pending
 
     @cached_property
     def usable(self) -> Mapping[Point, Verdict]:

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from pydantic import ValidationError
 
@@ -13,6 +14,7 @@ from tuner.sweep.credentials import reveal
 from tuner.sweep.document import Document, read_document, spell
 from tuner.sweep.level import Rate, named
 from tuner.sweep.model import STEP_SWITCHERS, Sweep
+from tuner.sweep.nodes import check_nodes
 from tuner.sweep.refusal import refusal
 from tuner.sweep.reserved import RESERVED, RESERVED_VARIABLES
 from tuner.sweep.space import Space
@@ -159,6 +161,7 @@ def _check_across(document: Document, sweep: Sweep) -> None:
                     ("space", kind, name),
                     f"a secret is no dimension of a search, write it in server.{kind}",
                 )
+    check_nodes(document, sweep)
     if sweep.server.step_switch:
         _check_step_switch(document, sweep)
     for kind in ("flags", "env"):
@@ -197,3 +200,8 @@ def with_deadline(loaded: LoadedSweep, deadline: str) -> LoadedSweep:
     """The same sweep with another end, as `--deadline 07:30` asks."""
     search = loaded.sweep.search.model_copy(update={"deadline": deadline})
     return replace(loaded, sweep=loaded.sweep.model_copy(update={"search": search}))
+
+
+def with_slots(loaded: LoadedSweep, slots: int | Literal["auto"]) -> LoadedSweep:
+    """The same sweep with another number of slots, as `--slots N` asks."""
+    return replace(loaded, sweep=loaded.sweep.model_copy(update={"slots": slots}))

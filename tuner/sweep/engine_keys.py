@@ -14,6 +14,8 @@ class FaultSpec(Strict):
     """One of the names that `specbench simulate --help` lists."""
     launches: list[Annotated[int, Field(ge=0)]] | None = None
     """Launch numbers that have the fault, the baseline's being 0; default: every launch."""
+    rank: Annotated[int, Field(ge=0, le=1023)] = 0
+    """Of a server that spans nodes, the rank that has the fault."""
     value: Annotated[float, Field(ge=0, le=1e9)] | None = None
     """The fault's number where it has one (`hang-after`: tokens, `slow-start`: seconds)."""
 

@@ -239,6 +239,9 @@ class Sweep(Strict):
     engine: EngineSpec
     model: ModelSpec
     server: ServerSpec = ServerSpec()
+    slots: Literal["auto"] | Annotated[int, Field(ge=1, le=256)] = 1
+    """Servers that are measured at the same time, each on GPUs of its own; `auto`: as many as the
+    GPUs are enough for (docs/slots.md). Baselines and confirmations run alone."""
     baseline: BaselineSpec = BaselineSpec()
     space: SpaceSpec
     workload: WorkloadSpec = WorkloadSpec()

@@ -13,7 +13,7 @@ from typing import Any
 from tuner.engine.base import Engine, Server, ServerConfig, plain_config, server_config
 from tuner.engine.gpu_watch import watched
 from tuner.errors import EngineFailure
-from tuner.ledger.run import Run
+from tuner.ledger.folder import RunFolder
 from tuner.measure.client import Kept, Load, run_window
 from tuner.measure.failures import judge
 from tuner.measure.samples import Request, Window
@@ -49,11 +49,12 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Rig:
-    """Everything that is the same for each launch of a run."""
+    """Everything that is the same for each launch of a run; see `job.bare`."""
 
     engine: Engine
     sweep: Sweep
-    run: Run
+    run: RunFolder
+    """Where servers' logs go."""
     requests: Mapping[Level, tuple[Request, ...]]
     """The requests of one window, by concurrency; the same for every window and point."""
     tokenise_doubt: str | None

@@ -25,3 +25,6 @@ class Phase:
     """Why the launch before failed, where this is the second one."""
     sharing: int = 1
     """Points that the launch measures."""
+    place: str | None = None
+    """`slot 0`: where, in a run that measures in several places at a time. Its trial then has the
+    number only once it has ended."""

@@ -7,6 +7,7 @@ from typing import Protocol
 from tuner.choice import far_outputs, is_refuted
 from tuner.errors import NotComparable
 from tuner.ledger.record import TrialRecord
+from tuner.ledger.side_by_side import side_words
 from tuner.report.findings import Findings, Measured
 from tuner.sweep.level import Level, listed, named
 
@@ -152,6 +153,7 @@ def launch_notes(findings: Findings, name: str) -> list[str]:
     """What to know of the launches that the best candidates' figures are of."""
     if findings.best is None:
         return []
+    sides = [f"{name}, measured side by side: {each}" for each in side_words(findings.ledger)]
     found: dict[Level | None, Measured] = {None: findings.best}
     for at in findings.levels:
         used = best_at(findings, at)
@@ -162,7 +164,7 @@ def launch_notes(findings: Findings, name: str) -> list[str]:
         where = "" if level is None else f", {named(level)} ({best.label})"
         if (note := _launch_note(findings, best)) is not None:
             notes.append(f"{name}{where}: {note}")
-    return notes + _answer_notes(findings, name)
+    return notes + sides + _answer_notes(findings, name)
 
 
 def _answer_notes(findings: Findings, name: str) -> list[str]:
