@@ -1,6 +1,6 @@
 """The baseline in all places at once: what servers that stand side by side do to each other."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tuner.campaign.flight import Flight
 from tuner.campaign.going import Progress, standing_of
@@ -13,11 +13,10 @@ from tuner.trial.taken import Windows
 
 
 def measure_abreast(bench: Bench, baseline: Windows, wanted: int, progress: Progress) -> None:
-    """Launch the baseline in every place at the same time, once in a run; nothing where there is
-    one place. What fails is recorded and ends nothing."""
+    """Launch the baseline in every place at the same time, once in a run for each number of slots;
+    nothing where there is one place. What fails is recorded and ends nothing."""
     count = bench.alone.count
-    known = [each for each in bench.run.records() if each.role == "abreast"]
-    if count < 2 or len(known) >= count:
+    if count < 2 or len(_known(bench.run.records(), count)) >= count:
         return
     flight: Flight[None] = Flight(bench.alone)
     try:
@@ -32,6 +31,16 @@ def measure_abreast(bench: Bench, baseline: Windows, wanted: int, progress: Prog
         raise
     for words in side_words(bench.run.ledger()):
         progress.note(words)
+
+
+def _known(records: Iterable[TrialRecord], count: int) -> set[tuple[str, int]]:
+    """Launches that tell of so many places: of slots the last one of each, once."""
+    found = set()
+    for each in records:
+        if each.role != "abreast" or each.place is None or each.place.slots not in (None, count):
+            continue
+        found.add((each.place.name, each.trial if each.place.slots is None else 0))
+    return found
 
 
 def _one(bench: Bench, baseline: Windows) -> Launches[Sequence[TrialRecord]]:

@@ -69,7 +69,7 @@ class _Candidates:
                 if self.flight.tags:
                     break  # it is measured alone
                 baseline_in_the_middle(self.search)
-                self.held.pop(0)
+                continue  # it took time: perhaps there is none left for the candidate
             self._begin(proposal)
         if not self.flight.tags:
             return False
@@ -87,6 +87,8 @@ class _Candidates:
         if self.failures and len(running) >= most - self.failures:
             return False  # the next ones may fail as well
         ahead = search.pace.expected(search.shared_points) + closing_s(search)
+        if is_baseline_due(search):
+            ahead += search.pace.expected()
         if (why := search.budget.why_not(ahead)) is not None:
             search.progress.note(f"{why}, no new candidate is begun")
             self.is_over = True
