@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 
 from tuner.campaign.flight import Flight
-from tuner.campaign.going import Progress, standing_of
+from tuner.campaign.going import Search, standing_of
 from tuner.engine.process import interrupts_deferred
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.side_by_side import side_words
@@ -12,19 +12,23 @@ from tuner.trial.places import Launches
 from tuner.trial.taken import Windows
 
 
-def measure_abreast(bench: Bench, baseline: Windows, wanted: int, progress: Progress) -> None:
+def measure_abreast(search: Search, ahead: float) -> None:
     """Launch the baseline in every place at the same time, once in a run for each number of slots;
-    nothing where there is one place. What fails is recorded and ends nothing."""
-    count = bench.alone.count
+    nothing where there is one place, or where no `ahead` seconds are left after it. What fails is
+    recorded and ends nothing."""
+    bench, progress, count = search.bench, search.progress, search.bench.alone.count
     if count < 2 or len(_known(bench.run.records(), count)) >= count:
+        return
+    if (why := search.budget.why_not(search.pace.expected() + ahead)) is not None:
+        progress.note(f"{why}: what servers side by side do to each other is not measured")
         return
     flight: Flight[None] = Flight(bench.alone)
     try:
         for _ in range(count):
-            flight.begin(None, _one(bench, baseline))
+            flight.begin(None, _one(bench, search.baseline))
         while flight.tags:
             for record in flight.land()[1]:
-                progress.recorded(record, standing_of(bench, wanted, record))
+                progress.recorded(record, standing_of(bench, search.wanted, record))
     except BaseException as error:
         with interrupts_deferred():
             flight.abort(error)

@@ -6,7 +6,6 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from tuner.campaign.abreast import measure_abreast
 from tuner.campaign.budget import CLOCK, Budget, Clock, Pace
 from tuner.campaign.candidates import search_candidates
 from tuner.campaign.communication import Narrowed, narrowed_by_comm
@@ -244,8 +243,6 @@ def _search(
         progress.note(note)
     confirmed = confirms(bench.sweep, shared=bool(blocks.of_sweep), scored=bool(bench.task))
     baseline = _baseline(bench, _wanted(loaded, run), pace, progress, confirmed=confirmed)
-    if budget.why_not(pace.expected()) is None:
-        measure_abreast(bench, baseline, _wanted(loaded, run), progress)
     left = narrowed_by_comm(loaded, run, budget, progress) if comm else Narrowed(loaded)
     if not comm and has_choice(loaded):
         progress.note("communication is not timed on a cluster: every setting is launched")

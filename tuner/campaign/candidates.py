@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from tuner.campaign.abreast import measure_abreast
 from tuner.campaign.closing import baseline_in_the_middle, close, closing_s, is_baseline_due
 from tuner.campaign.flight import Flight
 from tuner.campaign.going import Search, standing_of
@@ -17,7 +18,10 @@ from tuner.trial.shared import SharedTrial, launches_together, measure_together
 
 
 def search_candidates(search: Search) -> None:
-    """Candidates until enough, a launch for each or for each block; then the winner alone."""
+    """Candidates until enough, a launch for each or for each block; then the winner alone. Before
+    them, where there are several places, what servers in them do to each other."""
+    if search.room > 0:
+        measure_abreast(search, search.pace.expected(search.shared_points) + closing_s(search))
     _finish_cut_off(search)
     candidates = _Candidates(search)
     try:

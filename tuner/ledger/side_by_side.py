@@ -78,13 +78,13 @@ def slowed(known: Interval | None) -> bool:
 
 def side_words(ledger: Ledger) -> Iterator[str]:
     """What was found for each place, a sentence each; none of a run with one place."""
-    abreast = (each for each in ledger.records if each.role == "abreast")
-    last = {each.place.name: each for each in abreast if each.place is not None}
-    newest = max((each.trial for each in last.values()), default=0)
-    slots = {each.place.slots for each in last.values() if each.place and each.trial == newest}
-    for name, record in sorted(last.items()):
-        if record.place is not None and record.place.slots not in slots:
-            continue  # of an earlier call, with another number of slots
+    last: dict[tuple[int, str], TrialRecord] = {}
+    for record in ledger.records:
+        if record.role == "abreast" and record.place is not None:
+            last[record.place.slots or 0, record.place.name] = record
+    several = len({slots for slots, _ in last}) > 1
+    for (slots, place), record in sorted(last.items()):
+        name = f"{place} of {slots}" if several else place
         if record.outcome != "ok":
             yield f"{name}: the baseline beside others was not measured ({record.failure})"
             continue
