@@ -39,14 +39,16 @@ FLOORS = (
 """Lowest first; a room imports those before it."""
 
 OWNERS = {
-    "aiohttp": {"measure", "engine"},  # the load client; the simulated engine's server
+    "aiohttp": {"engine"},  # the simulated engine's server
     "click": {"cli"},
+    "httptools": {"measure"},  # the load client
     "jinja2": {"report"},
     "markdown_it": {"report"},
     "matplotlib": {"report"},
     "numpy": {"measure", "engine", "search", "report"},  # arrays; search: the cycle model
     "optuna": {"search"},
     "optuna_dashboard": {"search"},
+    "orjson": {"measure"},  # the load client
     "pandas": {"report"},
     "psutil": {"engine"},
     "pydantic": {"sweep", "ledger"},  # ledger: the error of sweep's own base class
