@@ -7,6 +7,7 @@ import pytest
 
 from tests.slots_played import LAUNCH_MIN, PlayedEngine, PlayedSlots, PlayedTime
 from tests.sweeps import Listener
+from tuner import load_run
 from tuner.campaign.campaign import begin_run, measure_all, reopen_run
 from tuner.campaign.racing import Races
 from tuner.campaign.studied import study_of
@@ -15,6 +16,7 @@ from tuner.cli.runs import status_of
 from tuner.ledger.run import Run
 from tuner.ledger.settled import settle
 from tuner.report.run_report import write_report
+from tuner.result import summarise_run
 from tuner.sweep.door import LoadedSweep, load_sweep
 from tuner.trial.phase import Phase
 
@@ -137,6 +139,10 @@ def test_a_winner_s_launch_alone_bears_out_what_was_measured_beside_others(tmp_p
     assert alone is not None
     both = settled.ratio(best, alone, 1, "output_tok_s")
     assert both is not None and both.value == pytest.approx(1, rel=0.005)
+    kinds = load_run(played.run.path).kinds.set_index("trial")["decode_speedup"]
+    assert kinds[best.trial] == pytest.approx(kinds[alone.trial], rel=0.02)
+    (kind,) = summarise_run(played.run).by_kind[1]
+    assert kind.speedup.value == pytest.approx(kinds[alone.trial], rel=0.02)
 
 
 @pytest.mark.parametrize("slots", [2, 3])
