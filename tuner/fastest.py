@@ -8,7 +8,7 @@ from tuner.choice import is_refuted
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.settled import Settled
 from tuner.measure.statistics import Interval
-from tuner.sweep.level import Level, level_of
+from tuner.sweep.level import Level, level_in
 from tuner.sweep.model import ObjectiveSpec
 
 RIVALS = 5
@@ -39,11 +39,15 @@ class LevelBest:
 def ratios_of(metrics: Mapping[str, Mapping[str, Any]]) -> dict[Level, Interval]:
     """By concurrency, ascending; levels without a ratio are left out."""
     found: dict[Level, Interval] = {}
-    for level in sorted(map(level_of, metrics)):
+    for level in _levels(metrics):
         figures = metrics[str(level)]
         if (value := figures.get("speedup")) is not None:
             found[level] = Interval(value, figures["speedup_low"], figures["speedup_high"])
     return found
+
+
+def _levels(metrics: Mapping[str, Mapping[str, Any]]) -> list[Level]:
+    return sorted(level_in(name, metrics) for name in metrics)
 
 
 def speedups_of(record: TrialRecord | None) -> dict[Level, Interval]:
@@ -51,7 +55,7 @@ def speedups_of(record: TrialRecord | None) -> dict[Level, Interval]:
     if record is None:
         return {}
     if record.role == "baseline":
-        return {level: Interval(1.0, 1.0, 1.0) for level in sorted(map(level_of, record.metrics))}
+        return {level: Interval(1.0, 1.0, 1.0) for level in _levels(record.metrics)}
     return ratios_of(record.metrics)
 
 
@@ -68,7 +72,7 @@ def fastest_by_level(settled: Settled, spec: ObjectiveSpec) -> dict[Level, Level
         return found
     shown = [each for each in ledger.records if each.role in ("candidate", "plain")]
     measured = [(each, speedups_of(each)) for each in shown if each.outcome == "ok"]
-    for level in sorted(map(level_of, base.metrics)):
+    for level in _levels(base.metrics):
         compared = [(each[level], record) for record, each in measured if level in each]
         if not compared:
             continue

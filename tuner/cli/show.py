@@ -18,7 +18,7 @@ from tuner.ledger.side_by_side import side_words
 from tuner.memory.planned import words
 from tuner.plan import Plan
 from tuner.result import Result, far_words, held_out_of
-from tuner.sweep.level import at, named
+from tuner.sweep.level import at, level_in, named
 from tuner.sweep.model import Sweep
 
 COLUMNS = ("tok/s", "speed-up", "AL", "first", "TTFT", "TPOT")
@@ -75,8 +75,10 @@ def show_result(result: Result, sweep: Sweep, report: Path) -> None:
     records = _ranked(result, sweep)
     console = Console(highlight=False, markup=False, soft_wrap=False)
     simulated = " (simulated)" if any(each.engine == "simulated" for each in records) else ""
+    metrics = {} if result.baseline is None else result.baseline.metrics
     for level in sweep.workload.levels:
-        title = f"{sweep.name}{simulated}, {named(level)}"
+        shown = level_in(str(level), metrics) if str(level) in metrics else level
+        title = f"{sweep.name}{simulated}, {named(shown)}"
         table = _table(title, records, str(level))
         unlimited = console.options.update(width=UNLIMITED)
         if console.measure(table, options=unlimited).minimum <= console.width:
@@ -166,7 +168,7 @@ def _answer(result: Result) -> str:
     if result.plain is not None and result.best is not result.plain:
         alone = [f"{ratio.value:.3f}x" for ratio in speedups_of(result.plain).values()]
         lines.append(f"its settings alone, without speculation: {'; '.join(alone)}")
-    lines += [f"outputs: {line}" for line in outputs_words(result.outputs)]
+    lines += [f"outputs: {line}" for line in outputs_words(result.outputs, result.best.metrics)]
     if result.baseline is not None and result.confirmed is not None:
         scores = task_words(result.baseline.task, result.confirmed.task)
         lines += [f"task: {scores}"] if scores else []

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tuner.sweep.door import LoadedSweep
-from tuner.sweep.level import Level, Rate
+from tuner.sweep.level import Level
 from tuner.sweep.prompt import Prompt
 from tuner.sweep.turns import to_send
 from tuner.sweep.workload import held_out, pick
@@ -29,7 +29,7 @@ def sent_of(loaded: LoadedSweep) -> Sent:
     """What is sent of the sweep's prompts."""
     workload = loaded.sweep.workload
     counts = {level: workload.requests_at(level) for level in workload.levels}
-    streams = {n: 1 if isinstance(n, Rate) else n for n in counts}
+    streams = {n: 1 if workload.rate(n) else workload.streams(n) for n in counts}
     most = max(counts.values())
     chosen_on, unseen = (
         {n: to_send(some, workload.turns, count, streams[n]) for n, count in counts.items()}
