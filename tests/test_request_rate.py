@@ -1,5 +1,6 @@
 """A sweep whose requests come at a rate."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -26,6 +27,7 @@ from tuner.sweep.level import Rate, at, level_in, level_of, listed, named
 from tuner.sweep.model import ObjectiveSpec, SearchSpec
 from tuner.sweep.workload_keys import WorkloadSpec
 from tuner.sweep.writer import sweep_text
+from tuner.trial.sent import load_words
 
 DECODE = "trials: 1, objective: {metric: decode_tok_s}, limits: {ttft_ms_p99: 100000}"
 
@@ -295,3 +297,24 @@ def test_conversations_are_called_that() -> None:
     assert named(level_in("4/s", {"4/s": {}})) == "4 requests/s"  # an older ledger
     spec = WorkloadSpec.model_validate({"turns": "all", "request_rate": [4.0, 8.0]})
     assert listed(spec.levels) == "4, 8 conversations/s"
+
+
+def test_the_plan_says_what_comes(tmp_path: Path) -> None:
+    assert load_words(rated(tmp_path, rate="[2, 4.5]")) == (
+        "3 requests a window come at 2, 4.5 requests/s, at most 8 open; limits: ttft_ms_p99 at "
+        "most 100000"
+    )
+    one = rated(tmp_path, rate="2", search="trials: 1, objective: {metric: decode_tok_s}")
+    assert load_words(one) == "3 requests a window come at 2 requests/s, at most 8 open"
+    assert load_words(tiny_sweep(tmp_path)) == "3 requests a window at concurrency 1"
+    (tmp_path / "talks.jsonl").write_text(
+        "".join(
+            json.dumps({"conversations": [{"from": who, "value": "a"} for who in each]}) + "\n"
+            for each in (["human", "gpt", "human"], ["human", "gpt", "human", "gpt", "human"])
+        )
+    )
+    path = rated(tmp_path, rate=RATES).path
+    path.write_text(
+        path.read_text().replace("{requests: 3", "{prompts: talks.jsonl, turns: all, requests: 5")
+    )
+    assert "at 40, 80 conversations/s (about 100, 200 requests/s)" in load_words(load_sweep(path))

@@ -41,7 +41,7 @@ from tuner.search.stored import StorageUnusable, open_storage
 from tuner.sweep.credentials import without_secrets
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.task import task_hash
-from tuner.sweep.workload import content_hash
+from tuner.sweep.workload import content_hash, needed_to_hold_out
 from tuner.trial.bench import Asked, Bench
 from tuner.trial.block import Blocks
 from tuner.trial.job import bare
@@ -242,7 +242,7 @@ def _search(
     pace.know(run.ledger())
     for note in Blocks.of(engine, loaded).notes():
         progress.note(note)
-    baseline = _baseline(bench, _wanted(loaded, run), pace, progress)
+    baseline = _baseline(bench, _wanted(loaded, run), len(loaded.prompts), pace, progress)
     if budget.why_not(pace.expected()) is None:
         measure_abreast(bench, baseline, _wanted(loaded, run), progress)
     left = narrowed_by_comm(loaded, run, budget, progress) if comm else Narrowed(loaded)
@@ -275,7 +275,7 @@ def _wanted(loaded: LoadedSweep, run: Run) -> int:
     return min(points, run.settings.wanted)
 
 
-def _baseline(bench: Bench, wanted: int, pace: Pace, progress: Progress) -> Windows:
+def _baseline(bench: Bench, wanted: int, prompts: int, pace: Pace, progress: Progress) -> Windows:
     """The windows of the baseline, measured unless the ledger has it."""
     known = bench.run.ledger().baseline
     if known is not None:
@@ -284,8 +284,9 @@ def _baseline(bench: Bench, wanted: int, pace: Pace, progress: Progress) -> Wind
     spec = bench.sweep
     if confirms(spec) and not bench.held_out:
         progress.note(
-            "the prompts are too few to hold some out: the winner is confirmed on those that it "
-            "was chosen on"
+            f"the prompts are too few to hold some out (there are {prompts}, "
+            f"{needed_to_hold_out(spec.workload)} are needed): the winner is confirmed on those "
+            "that it was chosen on"
         )
     unseen = spec.baseline.launches == 1 and confirms(spec) and bool(bench.held_out)
     with pace.launching() as records:

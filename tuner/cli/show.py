@@ -20,6 +20,7 @@ from tuner.plan import Plan
 from tuner.result import Result, far_words, held_out_of
 from tuner.sweep.level import at, level_in, named
 from tuner.sweep.model import Sweep
+from tuner.trial.sent import load_words
 
 COLUMNS = ("tok/s", "speed-up", "AL", "first", "TTFT", "TPOT")
 UNLIMITED = 10_000
@@ -35,6 +36,7 @@ def show_plan(plan: Plan, limit: int | None) -> None:
     for word, reasons in (("dropped", space.dropped), ("collapsed", space.collapsed)):
         for reason, count in reasons.items():
             click.echo(f"  {count:,} {word}: {reason}")
+    click.echo(f"  {load_words(plan.loaded)}")
     for note in plan.notes:
         click.echo(f"  {note}")
     estimate = plan.estimate

@@ -74,7 +74,7 @@ def listed(levels: Sequence[Level]) -> str:
         return f"concurrency {shown}"
     if all(each.turns == 1 for each in rates):
         return f"{shown} requests/s"
-    known = [f"{each.per_second * each.turns:.2g}" for each in rates if each.turns]
+    known = [_about(each.per_second * each.turns) for each in rates if each.turns]
     about = f" (about {', '.join(known)} requests/s)" if len(known) == len(rates) else ""
     return f"{shown} conversations/s{about}"
 
@@ -84,6 +84,10 @@ def columns(level: Level) -> dict[str, float | None]:
     if isinstance(level, Rate):
         return {"concurrency": None, "request_rate": level.per_second}
     return {"concurrency": level, "request_rate": None}
+
+
+def _about(number: float) -> str:
+    return f"{number:.0f}" if number >= 10 else f"{number:.2g}"
 
 
 def _decimal(number: float) -> str:

@@ -17,6 +17,8 @@ class Phase:
     role: Role
     point: Point | None
     doing: Literal["launching", "answering", "warming", "measuring", "stopping"]
+    """`answering`: before anything is measured, what stands between turns is written, by a launch
+    without speculation."""
     concurrency: Level | None = None
     window: int | None = None
     """The window that runs, from 1."""
