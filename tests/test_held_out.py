@@ -8,7 +8,7 @@ from tests.report.make_run import Trial, chain, make_run
 from tests.sweeps import Listener, tiny_sweep
 from tuner.campaign.campaign import begin_run, reopen_run, run_sweep
 from tuner.engine.make import make_engine
-from tuner.ledger.raw_samples import held_out_of, samples_of
+from tuner.ledger.raw_samples import held_out_samples, samples_of
 from tuner.ledger.run import Run
 from tuner.report.run_report import write_report
 from tuner.result import summarise_run
@@ -51,7 +51,7 @@ def test_the_baseline_and_the_winner_have_windows_of_other_prompts(
     sets = [
         {s.prompt_id for windows in of(run, each).values() for w in windows for s in w.samples}
         for each in having
-        for of in (samples_of, held_out_of)
+        for of in (samples_of, held_out_samples)
     ]
     assert sets[0] == sets[2] and sets[1] == sets[3] and not sets[0] & sets[1]
     shown = result.to_json()

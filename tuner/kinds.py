@@ -13,6 +13,7 @@ from tuner.choice import is_refuted
 from tuner.ledger.lines import Ledger
 from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.record import TrialRecord
+from tuner.ledger.side_by_side import evened
 from tuner.measure.metrics import by_kind
 from tuner.measure.samples import Window
 from tuner.measure.statistics import Interval, speedup
@@ -123,11 +124,13 @@ def _found(
 def _ratio(
     below: TrialRecord | None, above: TrialRecord, level: Level, kind: str, samples: RawSamples
 ) -> Interval | None:
-    """`above` over `below` in decode speed on one kind; None where samples are missing."""
+    """`above` over `below` in decode speed on one kind, servers beside them allowed for; None where
+    samples are missing."""
     if below is None:
         return None
     first, second = (_only(samples.of(each).get(level, ()), kind) for each in (below, above))
-    return speedup(first, second, "decode_tok_s") if first and second else None
+    ratio = speedup(first, second, "decode_tok_s") if first and second else None
+    return evened(ratio, below, above, level)
 
 
 def _only(windows: Sequence[Window], kind: str) -> list[Window]:

@@ -28,6 +28,7 @@ from tuner.sweep.trusted import trusted_code
 from tuner.sweep.workload import held_out
 from tuner.trial.baselines import launches_again
 from tuner.trial.block import Block, Blocks, launches_of
+from tuner.trial.confirming import confirms
 from tuner.trial.sent import load_words, writes_answers
 from tuner.trial.slot_rules import planned_slots, slot_notes
 
@@ -166,8 +167,8 @@ def _estimate(loaded: LoadedSweep, blocks: Blocks, earlier: Sequence[TrialRecord
     if sweep.engine.kind != "endpoint":
         points = len(loaded.space.points)
         wanted = points if sweep.search.sampler == "grid" else min(points, sweep.search.trials)
-        confirmed = bool(blocks.of_sweep) or "confirm" in sweep.search.active_stages
-        confirmed = confirmed or bool(loaded.task)
+        scored = bool(loaded.task) and made_up(sweep, os.environ) is None
+        confirmed = confirms(sweep, shared=bool(blocks.of_sweep), scored=scored)
         candidates = launches_of(blocks, points, wanted)
         again = launches_again(sweep.baseline.launches, candidates)
         plain = any(point.settings is not None for point in loaded.space.points)

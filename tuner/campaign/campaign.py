@@ -6,10 +6,8 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from tuner.campaign.abreast import measure_abreast
 from tuner.campaign.budget import CLOCK, Budget, Clock, Pace
 from tuner.campaign.candidates import search_candidates
-from tuner.campaign.closing import confirms
 from tuner.campaign.communication import Narrowed, narrowed_by_comm
 from tuner.campaign.conversations import with_conversations
 from tuner.campaign.going import Progress, Search, Standing, standing_of
@@ -44,6 +42,7 @@ from tuner.sweep.task import task_hash
 from tuner.sweep.workload import content_hash, needed_to_hold_out
 from tuner.trial.bench import Asked, Bench
 from tuner.trial.block import Blocks
+from tuner.trial.confirming import confirms
 from tuner.trial.job import bare
 from tuner.trial.places import Places, PlacesMaker
 from tuner.trial.slot_rules import Slot, slots_of
@@ -238,18 +237,18 @@ def _search(
     comm: bool,
 ) -> None:
     """The baseline, then candidates. Not `comm`: the GPUs are not here to be timed."""
-    run, engine, pace = bench.run, bench.engine, Pace(loaded.sweep, clock)
+    run, pace, blocks = bench.run, Pace(loaded.sweep, clock), Blocks.of(bench.engine, loaded)
     pace.know(run.ledger())
-    for note in Blocks.of(engine, loaded).notes():
+    for note in blocks.notes():
         progress.note(note)
-    baseline = _baseline(bench, _wanted(loaded, run), len(loaded.prompts), pace, progress)
-    if budget.why_not(pace.expected()) is None:
-        measure_abreast(bench, baseline, _wanted(loaded, run), progress)
+    confirmed = confirms(bench.sweep, shared=bool(blocks.of_sweep), scored=bool(bench.task))
+    prompts = len(loaded.prompts)
+    baseline = _baseline(bench, _wanted(loaded, run), pace, progress, prompts, confirmed=confirmed)
     left = narrowed_by_comm(loaded, run, budget, progress) if comm else Narrowed(loaded)
     if not comm and has_choice(loaded):
         progress.note("communication is not timed on a cluster: every setting is launched")
     study = study_of(left.loaded, run, progress.note, left.timed)
-    blocks, wanted = Blocks.of(engine, left.loaded), _wanted(left.loaded, run)
+    blocks, wanted = Blocks.of(bench.engine, left.loaded), _wanted(left.loaded, run)
     left_out, points = left.narrowing.counts, len(left.loaded.space.points)
     search_candidates(
         Search(study, blocks, bench, baseline, wanted, budget, pace, progress, points, left_out)
@@ -275,20 +274,23 @@ def _wanted(loaded: LoadedSweep, run: Run) -> int:
     return min(points, run.settings.wanted)
 
 
-def _baseline(bench: Bench, wanted: int, prompts: int, pace: Pace, progress: Progress) -> Windows:
-    """The windows of the baseline, measured unless the ledger has it."""
+def _baseline(
+    bench: Bench, wanted: int, pace: Pace, progress: Progress, prompts: int, *, confirmed: bool
+) -> Windows:
+    """The windows of the baseline, measured unless the ledger has it. `confirmed`: the winner will
+    be, so the last baseline has windows on prompts that no candidate is chosen on."""
     known = bench.run.ledger().baseline
     if known is not None:
         assert known.samples is not None
         return read_samples(bench.run.within(known.samples))
     spec = bench.sweep
-    if confirms(spec) and not bench.held_out:
+    if confirmed and not bench.held_out:
         progress.note(
             f"the prompts are too few to hold some out (there are {prompts}, "
             f"{needed_to_hold_out(spec.workload)} are needed): the winner is confirmed on those "
             "that it was chosen on"
         )
-    unseen = spec.baseline.launches == 1 and confirms(spec) and bool(bench.held_out)
+    unseen = spec.baseline.launches == 1 and confirmed and bool(bench.held_out)
     with pace.launching() as records:
         measured = bench.measure(Asked("baseline", None, held_out=unseen), None)
         records.append(measured.record)

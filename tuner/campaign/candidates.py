@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from tuner.campaign.abreast import measure_abreast
 from tuner.campaign.closing import baseline_in_the_middle, close, closing_s, is_baseline_due
 from tuner.campaign.flight import Flight
 from tuner.campaign.going import Search, standing_of
@@ -17,7 +18,10 @@ from tuner.trial.shared import SharedTrial, launches_together, measure_together
 
 
 def search_candidates(search: Search) -> None:
-    """Candidates until enough, a launch for each or for each block; then the winner alone."""
+    """Candidates until enough, a launch for each or for each block; then the winner alone. Before
+    them, where there are several places, what servers in them do to each other."""
+    if search.room > 0:
+        measure_abreast(search, search.pace.expected(search.shared_points) + closing_s(search))
     _finish_cut_off(search)
     candidates = _Candidates(search)
     try:
@@ -69,7 +73,7 @@ class _Candidates:
                 if self.flight.tags:
                     break  # it is measured alone
                 baseline_in_the_middle(self.search)
-                self.held.pop(0)
+                continue  # it took time: perhaps there is none left for the candidate
             self._begin(proposal)
         if not self.flight.tags:
             return False
@@ -87,6 +91,8 @@ class _Candidates:
         if self.failures and len(running) >= most - self.failures:
             return False  # the next ones may fail as well
         ahead = search.pace.expected(search.shared_points) + closing_s(search)
+        if is_baseline_due(search):
+            ahead += search.pace.expected()
         if (why := search.budget.why_not(ahead)) is not None:
             search.progress.note(f"{why}, no new candidate is begun")
             self.is_over = True

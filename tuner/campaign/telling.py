@@ -1,6 +1,7 @@
 """A run's listener that also writes what the run does into its folder, for `specbench status`."""
 
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from tuner.campaign.budget import Budget
@@ -22,9 +23,15 @@ class Telling:
         self._places: dict[str, str] = {}
         self._left: int | None = None
         """Candidates that are still wanted, once one trial has said so."""
-        write_state(run, own_state(self._began, "beginning"))
+        self._said = own_state(self._began, "beginning")
+        write_state(run, self._said)
 
     def phase(self, phase: Phase) -> None:
+        if phase.doing == "over":
+            self._places.pop(phase.place or "", None)
+            write_state(self._run, replace(self._said, places=self._shown_places()))
+            self._progress.phase(phase)
+            return
         point = "no speculation" if phase.point is None else phase.point.label()
         level = phase.concurrency
         if phase.place is not None:
@@ -33,7 +40,7 @@ class Telling:
             self._began,
             phase.doing,
             trial=phase.trial if phase.place is None else None,
-            places=dict(sorted(self._places.items())) or None,
+            places=self._shown_places(),
             role=phase.role,
             configuration=point,
             concurrency=str(level) if isinstance(level, Rate) else level,
@@ -42,12 +49,14 @@ class Telling:
             left_s=self._left_s(),
         )
         write_state(self._run, state)
+        self._said = state
         self._progress.phase(phase)
+
+    def _shown_places(self) -> dict[str, str] | None:
+        return dict(sorted(self._places.items())) or None
 
     def recorded(self, record: TrialRecord, standing: Standing) -> None:
         self._measured += 1
-        if record.place is not None:
-            self._places.pop(record.place.name, None)
         self._left = standing.wanted - standing.done
         self._progress.recorded(record, standing)
 

@@ -49,6 +49,9 @@ class Watch:
 
     def phase(self, phase: Phase) -> None:
         """The live line; without a terminal only a trial's beginning is a line of its own."""
+        if phase.doing == "over":
+            self.places.pop(phase.place or "", None)
+            return
         doing: str = phase.doing
         if doing == "measuring" and phase.window is not None:
             doing = f"measuring {phase.window}/{phase.windows}"
@@ -83,8 +86,6 @@ class Watch:
         """One line for each trial that ended."""
         self.standing = standing
         self.measured += 1
-        if record.place is not None:
-            self.places.pop(record.place.name, None)
         count = f" [{standing.done}/{standing.wanted}]" if record.role == "candidate" else ""
         name = self._name(record.at)
         name = record.label if record.role in ("plain", "abreast") else name

@@ -17,7 +17,7 @@ from tuner.ledger.record import TrialRecord
 from tuner.ledger.side_by_side import side_words
 from tuner.memory.planned import words
 from tuner.plan import Plan
-from tuner.result import Result, far_words, held_out_of
+from tuner.result import Result, far_words, held_out_speedups
 from tuner.sweep.level import at, level_in, named
 from tuner.sweep.model import Sweep
 from tuner.trial.sent import load_words
@@ -164,7 +164,7 @@ def _answer(result: Result) -> str:
     if result.confirmed is not None:
         again = [f"{ratio.value:.3f}x" for ratio in speedups_of(result.confirmed).values()]
         lines.append(f"with a launch of its own: {'; '.join(again)}")
-        if unseen := held_out_of(result.confirmed):
+        if unseen := held_out_speedups(result.confirmed):
             again = [f"{ratio.value:.3f}x" for ratio in unseen.values()]
             lines.append(f"on prompts that it was not chosen on: {'; '.join(again)}")
     if result.plain is not None and result.best is not result.plain:

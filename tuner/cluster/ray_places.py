@@ -29,7 +29,7 @@ from tuner.errors import UserError
 from tuner.trial.attempt import Rig
 from tuner.trial.job import Job, bare
 from tuner.trial.phase import Phase
-from tuner.trial.places import Finished
+from tuner.trial.places import Finished, report_over
 
 ALONE = ("baseline", "confirm", "plain")
 """Roles whose launches have their nodes to themselves."""
@@ -75,7 +75,9 @@ class RayPlaces:
         while not self._through:
             self._hear(WAIT_S)
             self._lose_what_fits_nowhere()
-        return self._through.popleft()
+        finished = self._through.popleft()
+        report_over(finished, self._report)
+        return finished
 
     def close(self) -> list[Finished]:
         """End every launch, its servers first, and fetch the rest of the logs."""

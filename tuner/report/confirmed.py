@@ -13,7 +13,7 @@ from tuner.choice import (
 from tuner.report.findings import Findings, Measured
 from tuner.report.outputs import far_candidates, far_example
 from tuner.report.text import code, count, escaped, number, ratio
-from tuner.result import held_out_of
+from tuner.result import held_out_speedups
 from tuner.sweep.level import at
 from tuner.sweep.workload import needed_to_hold_out
 
@@ -60,7 +60,7 @@ def confirmed_words(findings: Findings, best: Measured) -> str | None:
 def _unseen(findings: Findings, alone: Measured) -> Iterator[str]:
     """What the launch gives on prompts that nothing was chosen on."""
     held = alone.record.held_out
-    found = held_out_of(alone.record)
+    found = held_out_speedups(alone.record)
     if held is None or not found:
         needed = needed_to_hold_out(findings.sweep.workload)
         yield (

@@ -11,6 +11,7 @@ import pandas as pd
 
 from tuner.choice import objective_of
 from tuner.ledger.record import TrialRecord
+from tuner.ledger.side_by_side import held_in
 from tuner.sweep.fields import UNSET
 from tuner.sweep.level import Level, columns, level_in
 from tuner.sweep.model import ObjectiveSpec
@@ -74,6 +75,8 @@ def kinds_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
                 speed, its = figures.get("decode_tok_s"), plain.get(kind, {}).get("decode_tok_s")
                 row = {**_name(record), **_steps(record.at), **columns(level), "kind": kind}
                 ratio = speed / its if speed and its else None
+                if ratio is not None and (known := held_in(metrics)) is not None:
+                    ratio /= known.value
                 rows.append({**row, **figures, "decode_speedup": ratio})
     told = ("requests", "decode_tok_s", "decode_speedup", "accept_length", "accept_rate")
     names = ["trial", "role", "label", *_STEPS, *LEVEL, "kind", *told, "accept_rate_first"]

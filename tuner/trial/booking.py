@@ -8,7 +8,7 @@ from tuner.errors import EngineFailure
 from tuner.ledger.asked import AskedLine, PlaceLine
 from tuner.ledger.judged import TaskLine
 from tuner.ledger.limits import broken_limits
-from tuner.ledger.raw_samples import held_out_of
+from tuner.ledger.raw_samples import held_out_samples
 from tuner.ledger.record import SIMULATED, DecisionLine, HeldOut, TrialRecord
 from tuner.ledger.run import Run
 from tuner.ledger.settled import speedup_figures
@@ -139,7 +139,7 @@ class Booking(Rig):
         path = self.run.held_out_file(phase.trial)
         write_samples(path, windows)
         found = [each for each in self.run.ledger().baselines if each.held_out is not None]
-        below = held_out_of(self.run, found[-1]) if found and phase.role != "baseline" else {}
+        below = held_out_samples(self.run, found[-1]) if found and phase.role != "baseline" else {}
         metrics, _ = self._figures(replace(entry, baseline=below or None), windows)
         names = {
             sample.prompt_id for each in windows.values() for w in each for sample in w.samples
@@ -151,7 +151,7 @@ class Booking(Rig):
         place = entry.place
         if place is None or place.alone or entry.phase.role != "candidate":
             return None
-        return interference(self.run.ledger(), place.name, level)
+        return interference(self.run.ledger(), place, level)
 
     def _command(self, phase: Phase) -> dict[str, Any] | None:
         """The point's own launch, also where it was measured in a shared one."""

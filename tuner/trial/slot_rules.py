@@ -36,14 +36,15 @@ class Slot:
         """`slot 0`."""
         return f"slot {self.number}"
 
-    def line(self, *, alone: bool) -> PlaceLine:
-        """As ledger lines have it."""
+    def line(self, *, alone: bool, slots: int | None = None) -> PlaceLine:
+        """As ledger lines have it. `slots`: how many there are."""
         return PlaceLine(
             name=self.name,
             gpus=None if self.gpus is None else list(self.gpus),
             numa=self.numa,
             cpus=None if self.cpus is None else ranges(self.cpus),
             alone=alone,
+            slots=slots,
         )
 
 
