@@ -75,7 +75,7 @@ def test_too_few_prompts_are_said(tmp_path: Path) -> None:
     loaded = load_sweep(loaded.path)
     run, listener = begin_run(tmp_path / "runs", loaded, None), Listener()
     result = run_sweep(loaded, run, make_engine(loaded.sweep), listener)
-    assert any("too few to hold some out" in note for note in listener.notes)
+    assert any("hold some out (there are 3, 6 are needed)" in note for note in listener.notes)
     assert result.confirmed is not None and "held_out" not in result.to_json()
     assert "on the prompts that it was chosen on" in write_report(run).read_text()
 

@@ -17,7 +17,7 @@ from tuner.ledger.side_by_side import evened
 from tuner.measure.metrics import by_kind
 from tuner.measure.samples import Window
 from tuner.measure.statistics import Interval, speedup
-from tuner.sweep.level import Level, level_of
+from tuner.sweep.level import Level, level_in
 from tuner.sweep.model import ObjectiveSpec
 
 
@@ -66,7 +66,7 @@ def kinds_found(
         for each in ledger.candidates
         if each.outcome == "ok" and each is not best and not is_refuted(ledger, each, spec)
     ]
-    for level in sorted(map(level_of, best.metrics)):
+    for level in sorted(level_in(name, best.metrics) for name in best.metrics):
         own = figures_of(best, level, samples)
         below = {} if base is None else figures_of(base, level, samples)
         others = [(each, figures_of(each, level, samples)) for each in rivals]

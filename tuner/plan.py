@@ -29,6 +29,7 @@ from tuner.sweep.workload import held_out
 from tuner.trial.baselines import launches_again
 from tuner.trial.block import Block, Blocks, launches_of
 from tuner.trial.confirming import confirms
+from tuner.trial.sent import load_words, writes_answers
 from tuner.trial.slot_rules import planned_slots, slot_notes
 
 ASSUMED_LAUNCH_S = 180.0
@@ -96,6 +97,7 @@ class Plan:
             "hours": round(self.estimate.hours, 2),
             "slots": self.estimate.slots,
             "basis": self.estimate.basis,
+            "load": load_words(self.loaded),
             "memory": None if self.memory is None else self.memory.to_json(),
             "notes": list(self.notes),
             "baseline": self.baseline.to_json(),
@@ -176,7 +178,8 @@ def _estimate(
         more = again + confirmed + plain
         abreast = slots if slots > 1 else 0
         beside = (candidates + abreast, wanted + abreast)
-        launches, trials = 1 + beside[0] + more, 1 + beside[1] + more
+        writes = writes_answers(loaded)
+        launches, trials = 1 + beside[0] + more + writes, 1 + beside[1] + more
         most = max(map(workload.requests_at, workload.levels))
         if confirmed and held_out(loaded.prompts, most, workload.seed):
             trials += 2  # the other prompts: of the baseline, of the winner
@@ -211,9 +214,16 @@ def _times_comm(loaded: LoadedSweep) -> bool:
 
 
 def _prompt_notes(loaded: LoadedSweep) -> Iterator[str]:
-    """How a file of prompts was read, and prompts that no answer about speculation comes from."""
+    """How a file of prompts was read, who writes what it lacks, and prompts that no answer about
+    speculation comes from."""
     if loaded.prompts_read is not None:
         yield f"{loaded.sweep.workload.prompts} is read as {loaded.prompts_read}"
+    if writes_answers(loaded):
+        own = loaded.sweep.engine.kind != "endpoint"
+        yield (
+            f"{'one more launch' if own else 'the server'} without speculation writes the answers "
+            "between turns first (conversations.jsonl)"
+        )
     found = random_words([prompt.text for prompt in loaded.prompts])
     if found is not None:
         yield f"{found}: acceptance on them tells nothing of real traffic, use real prompts"

@@ -173,6 +173,11 @@ def test_what_cannot_be_told_apart_stays_together_and_says_what_is_missing(tmp_p
         "To tell the draft from the verify of what it drafted takes a second concurrency"
         in told(findings)
     )
+    rated = findings.sweep.workload.model_copy(update={"request_rate": [4.0, 8.0]})
+    findings.sweep = findings.sweep.model_copy(update={"workload": rated})
+    assert (  # a second concurrency is refused there
+        "what it drafted takes a run without request_rate at two concurrencies" in told(findings)
+    )
     alone = told(run_of(tmp_path, H200, [chain(3)]))
     assert "is not told apart by these measurements; it takes another step count." in alone
 

@@ -39,7 +39,7 @@ from tuner.search.stored import StorageUnusable, open_storage
 from tuner.sweep.credentials import without_secrets
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.task import task_hash
-from tuner.sweep.workload import content_hash
+from tuner.sweep.workload import content_hash, needed_to_hold_out
 from tuner.trial.bench import Asked, Bench
 from tuner.trial.block import Blocks
 from tuner.trial.confirming import confirms
@@ -242,7 +242,8 @@ def _search(
     for note in blocks.notes():
         progress.note(note)
     confirmed = confirms(bench.sweep, shared=bool(blocks.of_sweep), scored=bool(bench.task))
-    baseline = _baseline(bench, _wanted(loaded, run), pace, progress, confirmed=confirmed)
+    prompts = len(loaded.prompts)
+    baseline = _baseline(bench, _wanted(loaded, run), pace, progress, prompts, confirmed=confirmed)
     left = narrowed_by_comm(loaded, run, budget, progress) if comm else Narrowed(loaded)
     if not comm and has_choice(loaded):
         progress.note("communication is not timed on a cluster: every setting is launched")
@@ -274,7 +275,7 @@ def _wanted(loaded: LoadedSweep, run: Run) -> int:
 
 
 def _baseline(
-    bench: Bench, wanted: int, pace: Pace, progress: Progress, *, confirmed: bool
+    bench: Bench, wanted: int, pace: Pace, progress: Progress, prompts: int, *, confirmed: bool
 ) -> Windows:
     """The windows of the baseline, measured unless the ledger has it. `confirmed`: the winner will
     be, so the last baseline has windows on prompts that no candidate is chosen on."""
@@ -285,8 +286,9 @@ def _baseline(
     spec = bench.sweep
     if confirmed and not bench.held_out:
         progress.note(
-            "the prompts are too few to hold some out: the winner is confirmed on those that it "
-            "was chosen on"
+            f"the prompts are too few to hold some out (there are {prompts}, "
+            f"{needed_to_hold_out(spec.workload)} are needed): the winner is confirmed on those "
+            "that it was chosen on"
         )
     unseen = spec.baseline.launches == 1 and confirmed and bool(bench.held_out)
     with pace.launching() as records:

@@ -112,7 +112,7 @@ def verdict_of(record: TrialRecord, spec: ObjectiveSpec) -> Verdict:
     return Verdict(
         "ok",
         value,
-        f"limits: {broken_words(record.broken)}" if over else None,
+        f"limits: {broken_words(record.broken, record.metrics)}" if over else None,
         _levels(record),
         over,
         _spread(record),

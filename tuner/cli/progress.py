@@ -63,14 +63,17 @@ class Watch:
         trial = f"{where}, {plain}{self._name(phase.point)}"
         if phase.doing == "launching" and phase.sharing > 1:
             trial += f" and {phase.sharing - 1} more in one launch"
-        if phase.again is not None and phase.doing == "launching":
+        if phase.doing == "answering":
+            trial, doing = "no speculation", "writing the answers between turns"
+            doing += " (conversations.jsonl)"
+        if phase.again is not None and phase.doing in ("launching", "answering"):
             self.console.print(f"{trial}: trying again: {phase.again}")
         if self._endpoint is not None and phase.doing == "launching":
             trial, doing = f"trial {phase.trial}", f"measuring {self._endpoint}"
         text = f"{trial}: {doing}{level}{self._so_far()}"
         if self.status is not None:
             self.status.update(self._beside(phase, f"{trial}: {doing}{level}"))
-        elif phase.doing == "launching":
+        elif phase.doing in ("launching", "answering"):
             self.console.print(text)
 
     def _beside(self, phase: Phase, text: str) -> str:

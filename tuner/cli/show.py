@@ -21,8 +21,9 @@ from tuner.measure.statistics import Metric
 from tuner.memory.planned import words
 from tuner.plan import Plan
 from tuner.result import Result, far_words, held_out_speedups
-from tuner.sweep.level import at, named
+from tuner.sweep.level import at, level_in, named
 from tuner.sweep.model import Sweep
+from tuner.trial.sent import load_words
 
 COLUMNS = ("speed-up", "AL", "first", "TTFT", "TPOT")
 """After the throughput that the run maximised."""
@@ -39,6 +40,7 @@ def show_plan(plan: Plan, limit: int | None) -> None:
     for word, reasons in (("dropped", space.dropped), ("collapsed", space.collapsed)):
         for reason, count in reasons.items():
             click.echo(f"  {count:,} {word}: {reason}")
+    click.echo(f"  {load_words(plan.loaded)}")
     for note in plan.notes:
         click.echo(f"  {note}")
     estimate = plan.estimate
@@ -79,10 +81,11 @@ def show_result(result: Result, sweep: Sweep, report: Path) -> None:
     records = _ranked(result, sweep)
     console = Console(highlight=False, markup=False, soft_wrap=False)
     simulated = " (simulated)" if any(each.engine == "simulated" for each in records) else ""
+    metrics = {} if result.baseline is None else result.baseline.metrics
     for level in sweep.workload.levels:
-        title = f"{sweep.name}{simulated}, {named(level)}"
-        metric = sweep.search.objective.metric
-        table = _table(title, records, str(level), metric)
+        shown = level_in(str(level), metrics) if str(level) in metrics else level
+        title = f"{sweep.name}{simulated}, {named(shown)}"
+        table = _table(title, records, str(level), sweep.search.objective.metric)
         unlimited = console.options.update(width=UNLIMITED)
         if console.measure(table, options=unlimited).minimum <= console.width:
             console.print(table)
@@ -179,7 +182,7 @@ def _answer(result: Result) -> str:
     if result.plain is not None and result.best is not result.plain:
         alone = [f"{ratio.value:.3f}x" for ratio in speedups_of(result.plain).values()]
         lines.append(f"its settings alone, without speculation: {'; '.join(alone)}")
-    lines += [f"outputs: {line}" for line in outputs_words(result.outputs)]
+    lines += [f"outputs: {line}" for line in outputs_words(result.outputs, result.best.metrics)]
     if result.baseline is not None and result.confirmed is not None:
         scores = task_words(result.baseline.task, result.confirmed.task)
         lines += [f"task: {scores}"] if scores else []

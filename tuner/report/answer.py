@@ -29,14 +29,21 @@ def answer(findings: Findings) -> list[str]:
     if findings.best is None or findings.best.value is None:
         return ["**No answer.** No candidate gave numbers, so there is nothing to compare."]
     best = findings.best
-    refuted = is_refuted(findings.ledger, best.record, findings.sweep.search.objective)
+    ledger = findings.ledger
     plain = findings.plain if findings.winner is findings.plain else None
-    if findings.winner is findings.baseline and far_outputs(findings.ledger, best.record):
+    # What is slower anyway is not refused for anything else.
+    gained = (best.value or 0.0) > 1
+    refuted = gained and is_refuted(ledger, best.record, findings.sweep.search.objective)
+    if findings.winner is findings.baseline and gained and far_outputs(ledger, best.record):
         lines = [
             "**No candidate stands.** Launch the server without speculation. No candidate that "
             "answers as the baseline does beats it."
         ]
-    elif findings.winner is findings.baseline and broken_by(findings.ledger, best.record):
+    elif (
+        findings.winner is findings.baseline
+        and findings.result.limits.decided
+        and broken_by(ledger, best.record)
+    ):
         lines = [
             "**No candidate stands.** Launch the server without speculation. No candidate that "
             "keeps the limits beats it."

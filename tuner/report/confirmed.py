@@ -15,7 +15,7 @@ from tuner.report.outputs import far_candidates, far_example
 from tuner.report.text import code, count, escaped, number, ratio
 from tuner.result import held_out_speedups
 from tuner.sweep.level import at
-from tuner.sweep.workload import HELD_OUT
+from tuner.sweep.workload import needed_to_hold_out
 
 
 def confirmed_words(findings: Findings, best: Measured) -> str | None:
@@ -62,10 +62,9 @@ def _unseen(findings: Findings, alone: Measured) -> Iterator[str]:
     held = alone.record.held_out
     found = held_out_speedups(alone.record)
     if held is None or not found:
-        load = findings.sweep.workload
-        most = max(map(load.requests_at, load.levels))
+        needed = needed_to_hold_out(findings.sweep.workload)
         yield (
-            f"Both on the prompts that it was chosen on; {most + min(most, HELD_OUT)} or more are "
+            f"Both on the prompts that it was chosen on; {needed} or more are "
             "needed to hold some out, or the baseline was not measured on them."
         )
         return

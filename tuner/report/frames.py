@@ -13,7 +13,7 @@ from tuner.choice import objective_of
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.side_by_side import held_in
 from tuner.sweep.fields import UNSET
-from tuner.sweep.level import Level, columns, level_of
+from tuner.sweep.level import Level, columns, level_in
 from tuner.sweep.model import ObjectiveSpec
 from tuner.sweep.point import Point
 
@@ -147,7 +147,7 @@ def framed(rows: Sequence[Row], columns: Sequence[str]) -> pd.DataFrame:
 
 def levels_of(record: TrialRecord) -> list[tuple[Level, dict[str, Any]]]:
     """(level, metrics), lowest first."""
-    return sorted((level_of(level), figures) for level, figures in record.metrics.items())
+    return sorted((level_in(name, record.metrics), each) for name, each in record.metrics.items())
 
 
 def label_of(record: TrialRecord) -> str:

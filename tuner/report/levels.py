@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner.choice import is_refuted
+from tuner.choice import broken_by, is_refuted
 from tuner.engine.base import Command
 from tuner.engine.script import launch_script
 from tuner.engine.sglang.adaptive import (
@@ -36,7 +36,11 @@ def levels_table(findings: Findings) -> str | None:
     rows = []
     for level, best in found.items():
         shown = Measured(best.record, None)
-        same = [_name(Measured(each, None)) for each in best.alike]
+        same = [
+            _name(Measured(each, None))
+            + (" (breaks a limit)" if broken_by(findings.ledger, each) else "")
+            for each in best.alike
+        ]
         cells = [str(level), _name(shown), ", ".join(same) or MISSING]
         gain = "1" if best.record.role == "baseline" else ratio(best.speedup)
         rows.append([*cells, throughput(shown, level, findings.metric), gain])

@@ -16,6 +16,7 @@ from tuner.sweep.prompt import Prompt as Prompt
 from tuner.sweep.shapes import SHAREGPT, LeftOutError, Shape, shape_of
 from tuner.sweep.shown import one_line, shortened
 from tuner.sweep.turns import Turns, first_turn, why_not_all
+from tuner.sweep.workload_keys import WorkloadSpec
 
 BUILTIN_KINDS = ("chat", "code", "math", "summarise")
 BUILTIN = (*BUILTIN_KINDS, "mixed")
@@ -154,6 +155,12 @@ def held_out(prompts: Sequence[Prompt], count: int, seed: int) -> tuple[Prompt, 
     if len(left) < min(count, HELD_OUT):
         return ()
     return tuple(left[index % len(left)] for index in range(count))
+
+
+def needed_to_hold_out(workload: WorkloadSpec) -> int:
+    """Prompts from which `held_out` has some of what a sweep's windows send."""
+    most = max(map(workload.requests_at, workload.levels))
+    return most + min(most, HELD_OUT)
 
 
 def _order(prompts: Sequence[Prompt], seed: int) -> list[Prompt]:

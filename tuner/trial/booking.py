@@ -16,6 +16,7 @@ from tuner.ledger.side_by_side import beside, figures_of, interference
 from tuner.measure.checks import Context, doubts
 from tuner.measure.failures import outcome_of
 from tuner.measure.metrics import summarise
+from tuner.measure.overload import served_elsewhere
 from tuner.measure.samples import Window
 from tuner.measure.samples_file import write_samples
 from tuner.measure.statistics import Interval, speedup
@@ -165,12 +166,13 @@ class Booking(Rig):
         measured = entry.taken.windows if taken is None else taken
         metrics: dict[str, dict[str, Any]] = {}
         checks: list[dict[str, str]] = []
+        contexts: dict[Level, Context] = {}
         point, baseline = entry.phase.point, entry.baseline
         steps, topk = (point.num_steps, point.eagle_topk) if point else (None, None)
         for level, windows in measured.items() if entry.failure is None else ():
             figures = summarise(windows, steps, topk, self.sweep.search.limits)
             below = () if baseline is None else baseline.get(level, ())
-            context = Context(
+            contexts[level] = Context(
                 steps,
                 topk,
                 self.tokenise_doubt,
@@ -186,7 +188,9 @@ class Booking(Rig):
                 if known is not None:
                     checks.append(beside_note(entry.place, level, known))
             metrics[str(level)] = figures
-            for doubt in doubts(windows, figures, context):
+        for level, context in contexts.items():
+            context = replace(context, served=served_elsewhere(metrics, str(level)))
+            for doubt in doubts(measured[level], metrics[str(level)], context):
                 if (told := doubt.to_json()) not in checks:
                     checks.append(told)
         return metrics, checks
