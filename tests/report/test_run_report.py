@@ -110,7 +110,11 @@ def test_baseline_that_wins_is_the_answer_and_the_launch(tmp_path: Path) -> None
 
 def test_difference_within_noise_is_not_called_sure(tmp_path: Path) -> None:
     run = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(2), 90.5)], noise=0.05)
-    assert "the interval includes 1, so no difference has been shown" in report_of(run)
+    report = report_of(run)
+    assert "the interval includes 1, so no difference has been shown" in report
+    first = next(line for line in report.splitlines() if line.startswith("**"))
+    assert first.startswith("**No candidate is shown to be faster yet.** The best: `2 steps, 3 ")
+    assert "0.5 % faster (95 % interval -" in first
 
 
 def test_a_gain_at_one_level_and_a_loss_at_another_are_told_apart(tmp_path: Path) -> None:

@@ -47,8 +47,8 @@ def answer(findings: Findings) -> list[str]:
             "not bear out."
         ]
     elif findings.winner is findings.baseline:
-        shown = any(_seen(bounds) != NOT_SHOWN for bounds in best.speedups.values())
-        first = "No speculation is fastest here" if shown else "No candidate is shown to be faster"
+        slower = "No speculation is fastest here"
+        first = slower if _is_shown(best) else "No candidate is shown to be faster"
         lines = [
             f"**{first}.** Launch the server without speculation. The best "
             f"candidate, {code(best.label)}, is {_changes(findings, best)}."
@@ -58,6 +58,11 @@ def answer(findings: Findings) -> list[str]:
             f"**Run {code(plain.label)}.** It is {_changes(findings, plain)} than the baseline: "
             f"the settings of the best candidate, {code(best.label)}, are as fast without "
             f"speculation; with it they are {_changes(findings, best)}."
+        ]
+    elif not _is_shown(best):
+        lines = [
+            f"**No candidate is shown to be faster yet.** The best: {code(best.label)}, "
+            f"{_changes(findings, best)} than no speculation."
         ]
     else:
         lines = [
@@ -198,6 +203,11 @@ def _split(findings: Findings, plain: Measured, best: Measured) -> str:
         f"{'; '.join(parts)}."
         + (" What that launch says is not the baseline's." if plain.record.is_another else "")
     )
+
+
+def _is_shown(best: Measured) -> bool:
+    """Whether it is not so that every interval includes 1."""
+    return any(_seen(bounds) != NOT_SHOWN for bounds in best.speedups.values())
 
 
 def _seen(bounds: Interval) -> str:
