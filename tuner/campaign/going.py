@@ -66,6 +66,11 @@ class Search:
     left_out: Mapping[str, int] = field(default_factory=dict)
     """Reason -> points that the stage comm took away, as each decision carries it."""
 
+    undone: list[str] = field(default_factory=list)
+    """Why no further candidate is begun, as it comes, where some are still to be."""
+    unclosed: list[str] = field(default_factory=list)
+    """Why a closing launch that was due is not made."""
+
     @cached_property
     def races(self) -> Races:
         """Whom candidates are raced against."""

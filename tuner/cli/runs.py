@@ -11,6 +11,7 @@ import click
 from tuner.choice import fastest_candidate
 from tuner.errors import UserError
 from tuner.ledger.at_work import State, read_state
+from tuner.ledger.ended import read_ended
 from tuner.ledger.leftover import clear, leftovers
 from tuner.ledger.run import Run
 from tuner.sweep.document import read_document
@@ -33,19 +34,24 @@ def status_of(run: Run) -> dict[str, Any]:
 
     `state` is `running`; `stopping` once it was asked to stop; `elsewhere` where another host says
     that it runs there, which cannot be seen from here; `killed` where it ended without a word; or
-    `ended`.
+    `ended`. `is_due`: `--resume` has something to launch, by what the last call said of its end,
+    or by the number of candidates where it said nothing.
     """
     is_held, told = run.is_being_written, read_state(run)
     if told is not None and not is_held:  # it may have begun in between
         is_held = run.is_being_written
-    ledger, sweep = run.ledger(), run.sweep()
+    ledger, sweep, ended = run.ledger(), run.sweep(), read_ended(run)
     best, value = fastest_candidate(ledger, sweep.search.objective)
+    wanted = _wanted(run)
     return {
         "run": str(run.path),
         "state": _state(run, is_held, told),
         "now": None if told is None else asdict(told),
         "done": len(ledger.candidates),
-        "wanted": _wanted(run),
+        "wanted": wanted,
+        "is_due": len(ledger.candidates) < wanted if ended is None else not ended.finished,
+        "ended_early": None if ended is None else ended.why,
+        "closing_missing": ended is not None and ended.closing,
         "failed": sum(each.outcome != "ok" for each in ledger.candidates),
         "has_baseline": ledger.baseline is not None,
         "best": None
@@ -97,11 +103,24 @@ def _lines(found: dict[str, Any]) -> list[str]:
         lines.append(f"  best so far: trial {best['trial']}, {name}, {best['speedup']:.3f}x")
     if now is not None and now["left_s"] is not None and found["state"] == "running":
         lines.append(f"  about {spell_time(now['left_s'])} left")
-    if found["state"] in ("killed", "ended") and found["done"] < found["wanted"]:
-        lines.append(f"  go on with: specbench sweep --resume {found['run']}")
+    if found["state"] in ("killed", "ended"):
+        lines += _due(found)
     if found["report"] is not None:
         lines.append(f"  report: {found['report']}")
     return lines
+
+
+def _due(found: dict[str, Any]) -> list[str]:
+    """What `--resume` would do, in lines; that it would do nothing where that is not plain."""
+    if not found["is_due"]:
+        done_with = found["done"] < found["wanted"]
+        return ["  the search ended by itself: nothing is left to launch"] if done_with else []
+    lines = []
+    if found["ended_early"] is not None:
+        lines.append(f"  ended early: {found['ended_early']}")
+    if found["done"] >= found["wanted"] and found["closing_missing"]:
+        lines.append("  closing launches are missing")
+    return [*lines, f"  go on with: specbench sweep --resume {found['run']}"]
 
 
 _STATES = {

@@ -5,6 +5,7 @@ from tuner.fastest import RIVALS
 from tuner.measure.statistics import Interval
 from tuner.report.confirmed import chosen_words, confirmed_words, refuted_words
 from tuner.report.cycle_words import why_it_loses
+from tuner.report.ended import ended_words
 from tuner.report.findings import Findings, Measured
 from tuner.report.limits import limits_line, rates_line
 from tuner.report.outputs import same_output
@@ -23,9 +24,10 @@ def answer(findings: Findings) -> list[str]:
         which = "simulated" if findings.simulated else "running"
         return [f"**A measurement of a {which} server.** There is no baseline to compare it with."]
     if findings.baseline is None:
-        return [_no_baseline(findings)]
+        return _told([_no_baseline(findings), ended_words(findings)])
     if findings.best is None or findings.best.value is None:
-        return ["**No answer.** No candidate gave numbers, so there is nothing to compare."]
+        words = "**No answer.** No candidate gave numbers, so there is nothing to compare."
+        return _told([words, ended_words(findings)])
     best = findings.best
     refuted = is_refuted(findings.ledger, best.record, findings.sweep.search.objective)
     plain = findings.plain if findings.winner is findings.plain else None
@@ -69,6 +71,7 @@ def answer(findings: Findings) -> list[str]:
             f"**Run {code(best.label)}.** It is {_changes(findings, best)} than no speculation."
         ]
     told = (
+        ended_words(findings),
         why_it_loses(findings),
         _certainty(findings, best, refuted=refuted),
         drift_words(findings),
@@ -81,7 +84,11 @@ def answer(findings: Findings) -> list[str]:
         _rivals(findings, best if plain is None else plain),
         _mixed_gain(findings, best),
     )
-    return [*lines, *(line for line in told if line)]
+    return _told([*lines, *told])
+
+
+def _told(lines: list[str | None]) -> list[str]:
+    return [line for line in lines if line]
 
 
 def answer_table(findings: Findings) -> str | None:
