@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -201,11 +202,13 @@ def test_unlike_runs_are_refused_with_exit_code_4(tmp_path: Path) -> None:
     assert "output tokens" in done.stderr or "output_tokens" in done.stderr
 
 
-def test_an_endpoint_is_measured_as_it_is_and_shown(tmp_path: Path) -> None:
+@pytest.mark.parametrize("speculates", [True, False])
+def test_an_endpoint_is_measured_as_it_is_and_shown(tmp_path: Path, speculates: bool) -> None:
     """Whoever measures production wants the figures on the screen, and no word of a baseline."""
     loaded = tiny_sweep(tmp_path)
     engine = make_engine(loaded.sweep)
-    server = engine.launch(server_config(loaded.sweep, loaded.space.points[0]), tmp_path / "log", 0)
+    point = loaded.space.points[0] if speculates else None
+    server = engine.launch(server_config(loaded.sweep, point), tmp_path / "log", 0)
     try:
         path = tmp_path / "tiny.yaml"
         attached = f"engine: {{kind: endpoint, url: '{server.url}'}}"
@@ -219,4 +222,6 @@ def test_an_endpoint_is_measured_as_it_is_and_shown(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "(simulated), concurrency 1" in done.stdout
     assert "baseline" not in done.stdout
-    assert "1 step, 2 tokens" in done.stdout
+    name = "1 step, 2 tokens" if speculates else "no speculation"
+    row = done.stdout.split("concurrency 1", 1)[1].split(name, 1)[1].split("report:")[0]
+    assert re.search(r"\b[1-9]\d*\.\d\b", row), "tok/s"

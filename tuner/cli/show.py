@@ -94,7 +94,8 @@ def _ranked(result: Result, sweep: Sweep) -> list[TrialRecord]:
     spec = sweep.search.objective
     candidates = [each for each in result.settled.ledger.candidates if each.metrics]
     if sweep.engine.kind == "endpoint":
-        return candidates
+        # One that does not speculate is recorded as a baseline.
+        return [each for each in result.settled.ledger.records if each.metrics]
     measured = [
         (value, record)
         for record in candidates
@@ -115,7 +116,7 @@ def _table(title: str, records: list[TrialRecord], level: str) -> Table:
     for name in COLUMNS:
         table.add_column(name, justify="right", no_wrap=True)
     for record in records:
-        table.add_row(_name(record), *_cells(record, level))
+        table.add_row(_name(record, records), *_cells(record, level, records))
     return table
 
 
@@ -123,21 +124,24 @@ def _lines(title: str, records: list[TrialRecord], level: str) -> Iterator[str]:
     """The table's figures that decide, a line each, for a terminal that is too narrow for it."""
     yield title
     for record in records:
-        yield _name(record)
-        for name, cell in list(zip(COLUMNS, _cells(record, level), strict=True))[:3]:
+        yield _name(record, records)
+        for name, cell in list(zip(COLUMNS, _cells(record, level, records), strict=True))[:3]:
             yield f"  {name}: {cell}"
 
 
-def _name(record: TrialRecord) -> str:
-    return f"{record.label} (baseline)" if record.role == "baseline" else record.label
+def _name(record: TrialRecord, beside: list[TrialRecord]) -> str:
+    """A server that was measured alone is nobody's baseline."""
+    compared = record.role == "baseline" and len(beside) > 1
+    return f"{record.label} (baseline)" if compared else record.label
 
 
-def _cells(record: TrialRecord, level: str) -> list[str]:
+def _cells(record: TrialRecord, level: str, beside: list[TrialRecord]) -> list[str]:
     """The cells of COLUMNS."""
+    compared = record.role == "baseline" and len(beside) > 1
     figures = record.metrics.get(level, {})
     return [
         _number(figures.get("output_tok_s"), 1),
-        "1" if record.role == "baseline" else _number(figures.get("speedup"), 3),
+        "1" if compared else _number(figures.get("speedup"), 3),
         _number(figures.get("accept_length"), 2),
         _number(figures.get("accept_rate_first"), 2),
         _number(figures.get("ttft_ms_p50"), 1),
