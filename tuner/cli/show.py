@@ -15,6 +15,7 @@ from tuner.fastest import speedups_of
 from tuner.ledger.output_words import outputs_words, task_words
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.side_by_side import side_words
+from tuner.measure.statistics import Interval
 from tuner.memory.planned import words
 from tuner.plan import Plan
 from tuner.result import Result, far_words, held_out_speedups
@@ -158,17 +159,16 @@ def _answer(result: Result) -> str:
         return "\n".join([result.verdict, *_elsewhere(result)])  # names those of other outputs
     shown = []
     for level, ratio in result.speedup.items():
-        spread = "" if ratio.low is None else f" ({ratio.low:.3f} to {ratio.high:.3f})"
-        shown.append(f"{ratio.value:.3f}x{spread} {at(level)}")
+        shown.append(f"{_times(ratio)} {at(level)}")
     lines = [f"best: {result.best.label}", f"speed-up over the baseline: {'; '.join(shown)}"]
     if result.confirmed is not None:
-        again = [f"{ratio.value:.3f}x" for ratio in speedups_of(result.confirmed).values()]
+        again = [_times(ratio) for ratio in speedups_of(result.confirmed).values()]
         lines.append(f"with a launch of its own: {'; '.join(again)}")
         if unseen := held_out_speedups(result.confirmed):
-            again = [f"{ratio.value:.3f}x" for ratio in unseen.values()]
+            again = [_times(ratio) for ratio in unseen.values()]
             lines.append(f"on prompts that it was not chosen on: {'; '.join(again)}")
     if result.plain is not None and result.best is not result.plain:
-        alone = [f"{ratio.value:.3f}x" for ratio in speedups_of(result.plain).values()]
+        alone = [_times(ratio) for ratio in speedups_of(result.plain).values()]
         lines.append(f"its settings alone, without speculation: {'; '.join(alone)}")
     lines += [f"outputs: {line}" for line in outputs_words(result.outputs)]
     if result.baseline is not None and result.confirmed is not None:
@@ -184,8 +184,17 @@ def _answer(result: Result) -> str:
     return "\n".join(lines)
 
 
+def _times(ratio: Interval) -> str:
+    """`1.285x (0.933 to 1.462)`."""
+    spread = "" if ratio.low is None else f" ({ratio.low:.3f} to {ratio.high:.3f})"
+    return f"{ratio.value:.3f}x{spread}"
+
+
 def _elsewhere(result: Result) -> Iterator[str]:
-    """The levels at which something else than the answer is the fastest."""
+    """The levels at which something else than the answer is the fastest; of a single level that
+    is what the answer was chosen from."""
+    if len(result.by_level) < 2:
+        return
     answer = result.best or result.baseline
     for level, found in result.by_level.items():
         if answer is not None and found.record.trial != answer.trial:

@@ -71,9 +71,11 @@ def _unseen(findings: Findings, alone: Measured) -> Iterator[str]:
         return
     several = len(findings.levels) > 1
     parts = [f"{ratio(r)}{f' {at(n)}' if several else ''}" for n, r in found.items()]
+    open_yet = any(each.includes_one for each in found.values())
+    expect = "that includes 1, so none is shown there" if open_yet else "expect that figure"
     yield (
         f"On {count(held.prompts, 'other prompt')}, which no candidate was measured on, it is "
-        f"{'; '.join(parts)} times no speculation: expect that figure."
+        f"{'; '.join(parts)} times no speculation: {expect}."
     )
 
 
