@@ -178,6 +178,10 @@ def test_an_interrupted_sweep_leaves_no_server_and_goes_on(tmp_path: Path) -> No
     said = (tmp_path / "log").read_text()
     (run,) = out.iterdir()
     assert f"go on with: specbench sweep --resume {run}" in said
+    at_once, report = said.index("stopping servers"), said.index(f"report: {run}/report.md")
+    assert at_once < said.index("writing the report") < report < said.index("go on with")
+    words = "**Ended early at 0 of 3 candidates** (it was interrupted)"
+    assert words in (run / "report.md").read_text()
     assert "Traceback" not in said
     resumed = specbench("sweep", "--resume", run, "--json")
     assert resumed.returncode == 0, resumed.stderr

@@ -271,7 +271,12 @@ def test_left_out_combinations_have_their_reason(tmp_path: Path) -> None:
 
 def test_report_repeats_the_command_of_the_run(tmp_path: Path) -> None:
     run = make_run(tmp_path, USUAL, settings={"engine": "simulated", "extended_to": 26})
-    assert "specbench sweep sweep.yaml --engine simulated --trials 26" in report_of(run)
+    file = run.path / "sweep.yaml"
+    assert f"specbench sweep {file} --engine simulated --trials 26\n" in report_of(run)
+    usual = make_run(tmp_path / "usual", USUAL)
+    report = report_of(usual)
+    assert f"specbench sweep {usual.path / 'sweep.yaml'}\n" in report, "as the file says"
+    assert f"again with `specbench sweep {usual.best_yaml}`:" in report
 
 
 def test_several_concurrencies_have_a_table_each(tmp_path: Path) -> None:

@@ -10,7 +10,17 @@ from tuner.report.findings import Findings, Measured
 from tuner.report.limits import limits_line, rates_line
 from tuner.report.outputs import same_output
 from tuner.report.repeated import drift_words
-from tuner.report.text import change, code, count, escaped, interval, markdown_table, number, ratio
+from tuner.report.text import (
+    again_command,
+    change,
+    code,
+    count,
+    escaped,
+    interval,
+    markdown_table,
+    number,
+    ratio,
+)
 from tuner.sweep.level import Level, at, axis, listed
 
 NOT_SHOWN = "the interval includes 1, so no difference has been shown"
@@ -150,7 +160,7 @@ def _certainty(findings: Findings, best: Measured, *, refuted: bool) -> str:
     if tried >= MANY and findings.ledger.confirmation(best.record) is None:
         sentence += (
             " The best of many was not measured again, so its figure leans high; "
-            "`specbench sweep best.yaml` tells by how much."
+            f"{again_command(findings.run.best_yaml)} tells by how much."
         )
     return sentence
 

@@ -12,7 +12,7 @@ from tuner.choice import (
 )
 from tuner.report.findings import Findings, Measured
 from tuner.report.outputs import far_candidates, far_example
-from tuner.report.text import code, count, escaped, number, ratio
+from tuner.report.text import again_command, code, count, escaped, number, ratio
 from tuner.result import held_out_speedups
 from tuner.sweep.level import at
 from tuner.sweep.workload import HELD_OUT
@@ -33,7 +33,7 @@ def confirmed_words(findings: Findings, best: Measured) -> str | None:
     if again is None:
         return (
             f"{begin}, not on one of its own as `best.sh` starts it: confirm it with "
-            "`specbench sweep best.yaml`."
+            f"{again_command(findings.run.best_yaml)}."
         )
     if again.outcome != "ok":
         why = f"{code(again.failure or again.outcome)}: {escaped(again.message or 'no message')}"
