@@ -5,12 +5,13 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.report.make_run import Trial, chain, make_run
+from tests.report.make_run import SWEEP, Trial, chain, make_run
 from tuner.cli.commands import specbench
 from tuner.ledger.ended import Ended, read_ended, told_end, write_ended
 from tuner.ledger.run import Run
 from tuner.report.ended import ended_words
 from tuner.report.findings import Findings
+from tuner.result import summarise_run
 
 FINISHED = Ended(True)
 
@@ -64,3 +65,13 @@ def test_an_interrupt_after_the_end_changes_nothing(run: Run) -> None:
         write_ended(run, FINISHED)
         raise KeyboardInterrupt
     assert read_ended(run) == FINISHED
+
+
+def test_status_has_the_reports_figures(tmp_path: Path) -> None:
+    """Two figures for one candidate leave nobody knowing which one to believe."""
+    sweep = SWEEP.replace("concurrency: [1]", "concurrency: [1, 8]")
+    trials = [Trial(None, 90.0), Trial(chain(2), 120.0), Trial(None, 96.0)]
+    run = make_run(tmp_path, trials, sweep=sweep, levels=(1, 8))
+    found = summarise_run(run).speedup
+    words = "; ".join(f"{each.value:.3f}x at concurrency {level}" for level, each in found.items())
+    assert f"2 steps, 3 tokens, {words}" in status(run)

@@ -18,7 +18,7 @@ from tuner.campaign.studied import (
     stored_study,
     study_of,
 )
-from tuner.campaign.telling import Telling
+from tuner.campaign.telling import Telling, closing_launches
 from tuner.comm.stage import has_choice
 from tuner.engine import gpu
 from tuner.engine.base import Engine
@@ -166,7 +166,8 @@ def measure_all(
     """
     with told_end(run):
         budget = Budget(loaded.sweep.search, run.stop_file, clock)
-        progress = Telling(progress, run, budget)
+        closing = closing_launches(loaded.sweep, scored=bool(loaded.task))
+        progress = Telling(progress, run, budget, closing)
         if budget.ends is not None:
             progress.note(budget.ends)
         if loaded.sweep.engine.kind == "sglang" and elsewhere is None:
@@ -270,8 +271,7 @@ def _measure_endpoint(bench: Bench, progress: Progress) -> None:
 
 def _wanted(loaded: LoadedSweep, run: Run) -> int:
     """Candidates in all."""
-    points = len(loaded.space.points)
-    grid = loaded.sweep.search.sampler == "grid"
+    points, grid = len(loaded.space.points), loaded.sweep.search.sampler == "grid"
     return points if grid else min(points, run.settings.wanted)
 
 

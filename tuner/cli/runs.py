@@ -10,13 +10,15 @@ import click
 
 from tuner.choice import fastest_candidate
 from tuner.errors import UserError
+from tuner.fastest import speedups_of
 from tuner.ledger.at_work import State, read_state
 from tuner.ledger.ended import read_ended
 from tuner.ledger.leftover import clear, leftovers
 from tuner.ledger.run import Run
+from tuner.ledger.settled import settle
 from tuner.sweep.document import read_document
 from tuner.sweep.durations import spell_time
-from tuner.sweep.level import at
+from tuner.sweep.level import at, level_of
 from tuner.sweep.space import Space
 
 
@@ -41,7 +43,8 @@ def status_of(run: Run) -> dict[str, Any]:
     if told is not None and not is_held:  # it may have begun in between
         is_held = run.is_being_written
     ledger, sweep, ended = run.ledger(), run.sweep(), read_ended(run)
-    best, value = fastest_candidate(ledger, sweep.search.objective)
+    # As the report has it: over all launches of the baseline.
+    best, value = fastest_candidate(settle(run).ledger, sweep.search.objective)
     wanted = _wanted(run)
     return {
         "run": str(run.path),
@@ -60,6 +63,7 @@ def status_of(run: Run) -> dict[str, Any]:
             "trial": best.trial,
             "configuration": None if best.at is None else best.at.label(),
             "speedup": value,
+            "by_concurrency": {str(k): each.value for k, each in speedups_of(best).items()},
         },
         "report": str(run.report_md) if run.report_md.exists() else None,
     }
@@ -91,7 +95,12 @@ def _lines(found: dict[str, Any]) -> list[str]:
         lines.append(f"  process {now['pid']} on {now['host']}, since {now['began']}")
         for place, doing in (now.get("places") or {}).items():
             lines.append(f"  {place}, {doing}")
-        about = "" if now["trial"] is None else f"trial {now['trial']}, {now['configuration']}: "
+        closing = {"confirm": "closing: winner again, ", "plain": "closing: its settings alone, "}
+        about = (
+            ""
+            if now["trial"] is None
+            else f"{closing.get(now['role'], '')}trial {now['trial']}, {now['configuration']}: "
+        )
         window = "" if now["window"] is None else f" {now['window']}/{now['windows']}"
         level = "" if now["concurrency"] is None else f" {at(now['concurrency'])}"
         if not now.get("places"):
@@ -100,7 +109,10 @@ def _lines(found: dict[str, Any]) -> list[str]:
     lines.append(count + (f", {found['failed']} without numbers" if found["failed"] else ""))
     if best is not None and best["speedup"] is not None:
         name = best["configuration"] or "the server as it is"
-        lines.append(f"  best so far: trial {best['trial']}, {name}, {best['speedup']:.3f}x")
+        levels = best["by_concurrency"]
+        each = [f"{ratio:.3f}x {at(level_of(level))}" for level, ratio in levels.items()]
+        figures = "; ".join(each) if len(each) > 1 else f"{best['speedup']:.3f}x"
+        lines.append(f"  best so far: trial {best['trial']}, {name}, {figures}")
     if now is not None and now["left_s"] is not None and found["state"] == "running":
         lines.append(f"  about {spell_time(now['left_s'])} left")
     if found["state"] in ("killed", "ended"):
