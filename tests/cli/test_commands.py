@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -191,6 +192,10 @@ def test_an_interrupted_sweep_leaves_no_server_and_goes_on(tmp_path: Path) -> No
     said = (tmp_path / "log").read_text()
     (run,) = out.iterdir()
     assert f"go on with: specbench sweep --resume {run}" in said
+    at_once, report = said.index("stopping servers"), said.index(f"report: {run}/report.md")
+    assert at_once < said.index("writing the report") < report < said.index("go on with")
+    words = "**Ended early at 0 of 3 candidates** (it was interrupted)"
+    assert words in (run / "report.md").read_text()
     assert "Traceback" not in said
     resumed = specbench("sweep", "--resume", run, "--json")
     assert resumed.returncode == 0, resumed.stderr
@@ -215,11 +220,13 @@ def test_unlike_runs_are_refused_with_exit_code_4(tmp_path: Path) -> None:
     assert "output tokens" in done.stderr or "output_tokens" in done.stderr
 
 
-def test_an_endpoint_is_measured_as_it_is_and_shown(tmp_path: Path) -> None:
+@pytest.mark.parametrize("speculates", [True, False])
+def test_an_endpoint_is_measured_as_it_is_and_shown(tmp_path: Path, speculates: bool) -> None:
     """Whoever measures production wants the figures on the screen, and no word of a baseline."""
     loaded = tiny_sweep(tmp_path)
     engine = make_engine(loaded.sweep)
-    server = engine.launch(server_config(loaded.sweep, loaded.space.points[0]), tmp_path / "log", 0)
+    point = loaded.space.points[0] if speculates else None
+    server = engine.launch(server_config(loaded.sweep, point), tmp_path / "log", 0)
     try:
         path = tmp_path / "tiny.yaml"
         attached = f"engine: {{kind: endpoint, url: '{server.url}'}}"
@@ -233,4 +240,6 @@ def test_an_endpoint_is_measured_as_it_is_and_shown(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "(simulated), concurrency 1" in done.stdout
     assert "baseline" not in done.stdout
-    assert "1 step, 2 tokens" in done.stdout
+    name = "1 step, 2 tokens" if speculates else "no speculation"
+    row = done.stdout.split("concurrency 1", 1)[1].split(name, 1)[1].split("report:")[0]
+    assert re.search(r"\b[1-9]\d*\.\d\b", row), "tok/s"

@@ -18,7 +18,7 @@ from tuner.campaign.studied import (
     stored_study,
     study_of,
 )
-from tuner.campaign.telling import Telling
+from tuner.campaign.telling import Telling, closing_launches
 from tuner.comm.stage import has_choice
 from tuner.engine import gpu
 from tuner.engine.base import Engine
@@ -31,6 +31,7 @@ from tuner.engine.sglang.revisions import (
     model_facts,
 )
 from tuner.errors import UserError
+from tuner.ledger.ended import Ended, told_end, write_ended
 from tuner.ledger.machine import Facts, machine_facts
 from tuner.ledger.run import Run, RunSettings
 from tuner.measure.samples_file import read_samples
@@ -59,8 +60,7 @@ def begin_run(
     Raises UserError, without a folder, where `search.storage` or `search.sampler` cannot be used.
     """
     refuse_missing_library(loaded)
-    builtin = loaded.sweep.workload.prompts.startswith("builtin:")
-    alone = builtin and not loaded.task
+    alone = loaded.sweep.workload.prompts.startswith("builtin:") and not loaded.task
     beside = None if alone else _written_path(loaded.path.resolve().parent)
     if (url := loaded.sweep.search.storage) is not None:
         try:
@@ -164,35 +164,37 @@ def measure_all(
     fails, UserError where the run's files are broken or a new run's `search.storage` is.
     KeyboardInterrupt passes through and leaves a run that can be resumed.
     """
-    budget = Budget(loaded.sweep.search, run.stop_file, clock)
-    progress = Telling(progress, run, budget)
-    if budget.ends is not None:
-        progress.note(budget.ends)
-    if loaded.sweep.engine.kind == "sglang" and elsewhere is None:
-        for crowd in gpu.crowded(Launches(loaded.sweep, os.environ).environment):
-            progress.note(f"{crowd}, before the first launch")
-    if loaded.sweep.engine.kind == "endpoint":
-        loaded = with_conversations(loaded, run, engine, progress.phase)
-        _measure_endpoint(Bench.prepare(engine, loaded, run, progress.phase), progress)
-    else:
-        # Before the first launch: a storage that does not work is a mistake in the sweep file.
-        layout = layout_of(run, loaded.sweep, loaded.space.points)
-        stored = stored_study(loaded, run, layout, progress.note)
-        showing = Showing(run, loaded.sweep, layout, stored)
-        watched = Watched(progress, showing)
-        try:
-            loaded = with_conversations(loaded, run, engine, watched.phase)
-            bench = Bench.prepare(engine, loaded, run, watched.phase)
-            with _placed(bench, loaded, watched, elsewhere) as placed:
-                _search(placed, loaded, budget, watched, clock, comm=elsewhere is None)
-        finally:
-            showing.stop()
-            if showing.lost is not None:
-                progress.note(
-                    f"the dashboard's study is not complete ({showing.lost}), the ledger is; "
-                    "a resumed run writes the study anew"
-                )
-    return summarise_run(run)
+    with told_end(run):
+        budget = Budget(loaded.sweep.search, run.stop_file, clock)
+        closing = closing_launches(loaded.sweep, scored=bool(loaded.task))
+        progress = Telling(progress, run, budget, closing)
+        if budget.ends is not None:
+            progress.note(budget.ends)
+        if loaded.sweep.engine.kind == "sglang" and elsewhere is None:
+            for crowd in gpu.crowded(Launches(loaded.sweep, os.environ).environment):
+                progress.note(f"{crowd}, before the first launch")
+        if loaded.sweep.engine.kind == "endpoint":
+            loaded = with_conversations(loaded, run, engine, progress.phase)
+            _measure_endpoint(Bench.prepare(engine, loaded, run, progress.phase), progress)
+        else:
+            # Before the first launch: a storage that does not work is a mistake in the sweep file.
+            layout = layout_of(run, loaded.sweep, loaded.space.points)
+            stored = stored_study(loaded, run, layout, progress.note)
+            showing = Showing(run, loaded.sweep, layout, stored)
+            watched = Watched(progress, showing)
+            try:
+                loaded = with_conversations(loaded, run, engine, watched.phase)
+                bench = Bench.prepare(engine, loaded, run, watched.phase)
+                with _placed(bench, loaded, watched, elsewhere) as placed:
+                    _search(placed, loaded, budget, watched, clock, comm=elsewhere is None)
+            finally:
+                showing.stop()
+                if showing.lost is not None:
+                    progress.note(
+                        f"the dashboard's study is not complete ({showing.lost}), the ledger is; "
+                        "a resumed run writes the study anew"
+                    )
+        return summarise_run(run)
 
 
 @contextmanager
@@ -258,20 +260,20 @@ def _search(
 def _measure_endpoint(bench: Bench, progress: Progress) -> None:
     """The server as it is, once; nothing to compare it with."""
     if any(record.outcome == "ok" for record in bench.run.ledger().records):
+        write_ended(bench.run, Ended(True))
         progress.note("the server has been measured in this run, begin a new one to repeat that")
         return
     measured = bench.measure(Asked("candidate", None), None)
     progress.recorded(measured.record, Standing(1, 1, None, measured.record, None))
     if measured.failure is not None:
         raise measured.failure
+    write_ended(bench.run, Ended(True))
 
 
 def _wanted(loaded: LoadedSweep, run: Run) -> int:
     """Candidates in all."""
-    points = len(loaded.space.points)
-    if loaded.sweep.search.sampler == "grid":
-        return points
-    return min(points, run.settings.wanted)
+    points, grid = len(loaded.space.points), loaded.sweep.search.sampler == "grid"
+    return points if grid else min(points, run.settings.wanted)
 
 
 def _baseline(

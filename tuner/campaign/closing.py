@@ -35,6 +35,13 @@ def closing_s(search: Search) -> float:
     return seconds + _confirming_s(search) + _settings_s(search)
 
 
+def has_closing(search: Search) -> bool:
+    """Whether a run like this one has launches after its candidates, where its winner stands."""
+    sweep = search.bench.sweep
+    settings = bool(sweep.space.env or sweep.space.flags)
+    return sweep.baseline.launches > 1 or _confirms(search) or settings
+
+
 def _confirming_s(search: Search) -> float:
     if not _confirms(search):
         return 0.0
@@ -70,6 +77,7 @@ def _baseline_at_the_end(search: Search) -> None:
     its = search.pace.expected(held_out=_is_unseen(search))
     if (why := search.budget.why_not(its + _confirming_s(search))) is not None:
         search.progress.note(f"{why}, the baseline is not launched again")
+        search.unclosed.append(why)
         return
     _baseline_again(search, at_the_end=True)
 
@@ -132,6 +140,7 @@ def _confirm_one(search: Search) -> bool:
     unseen = any(each.held_out is not None for each in ledger.baselines)
     if (why := search.budget.why_not(search.pace.expected(held_out=unseen))) is not None:
         search.progress.note(f"{why}, the winner has no launch of its own")
+        search.unclosed.append(why)
         return False
     asked = Asked("confirm", point, decision, held_out=unseen)
     with search.pace.launching() as records:
@@ -154,6 +163,7 @@ def _without_speculation(search: Search) -> None:
         return
     if (why := search.budget.why_not(search.pace.expected())) is not None:
         search.progress.note(f"{why}, the winner's settings are not launched without speculation")
+        search.unclosed.append(why)
         return
     with search.pace.launching() as records:
         record = bench.measure(Asked("plain", settings), search.baseline).record

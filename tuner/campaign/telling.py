@@ -10,13 +10,17 @@ from tuner.ledger.at_work import own_state, write_state
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.sweep.level import Rate, at
+from tuner.sweep.model import Sweep
+from tuner.trial.confirming import confirms
 from tuner.trial.phase import Phase
 
 
 class Telling:
     """Passes everything on; see `campaign.Progress`. Writes between windows, never in one."""
 
-    def __init__(self, progress: Progress, run: Run, budget: Budget) -> None:
+    def __init__(self, progress: Progress, run: Run, budget: Budget, closing: int = 0) -> None:
+        """`closing`: launches after the candidates that may come."""
+        self._closing = closing
         self._progress, self._run, self._budget = progress, run, budget
         self._began, self._clock = datetime.now(UTC), time.monotonic()
         self._measured = 0
@@ -58,6 +62,8 @@ class Telling:
     def recorded(self, record: TrialRecord, standing: Standing) -> None:
         self._measured += 1
         self._left = standing.wanted - standing.done
+        if record.role in ("confirm", "plain") or (record.role == "baseline" and not self._left):
+            self._closing = max(0, self._closing - 1)
         self._progress.recorded(record, standing)
 
     def step(self, message: str) -> None:
@@ -71,9 +77,17 @@ class Telling:
         if not self._measured or self._left is None:
             return None
         each = (time.monotonic() - self._clock) / self._measured
-        left = each * max(0, self._left)
+        left = each * (max(0, self._left) + self._closing)
         most = self._budget.left_s
         return round(left if most is None else max(0.0, min(left, most)), 1)
+
+
+def closing_launches(sweep: Sweep, *, scored: bool) -> int:
+    """The baseline again, the winner again, its settings without speculation: those that may come;
+    `scored`: there is a task."""
+    again = confirms(sweep, shared=sweep.server.step_switch, scored=scored)
+    settings = bool(sweep.space.env or sweep.space.flags)
+    return (sweep.baseline.launches > 1) + again + settings
 
 
 def _doing(phase: Phase) -> str:

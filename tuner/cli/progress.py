@@ -125,7 +125,9 @@ class Watch:
             return ""
         parts = []
         if self.standing.best_value is not None:
-            parts.append(f"best so far {self.standing.best_value:.3f}x")
+            alike = self.standing.alike
+            among = f", simplest of {alike} alike" if alike > 1 else ""
+            parts.append(f"best so far {self.standing.best_value:.3f}x{among}")
         left = self.standing.wanted - self.standing.done
         if self.measured and left > 0:
             each = (time.monotonic() - self.began) / self.measured

@@ -17,7 +17,7 @@ from tuner.ledger.output_words import outputs_words, task_words
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.side_by_side import side_words
 from tuner.measure.spelled import speed_words
-from tuner.measure.statistics import Metric
+from tuner.measure.statistics import Interval, Metric
 from tuner.memory.planned import words
 from tuner.plan import Plan
 from tuner.result import Result, far_words, held_out_speedups
@@ -85,7 +85,8 @@ def show_result(result: Result, sweep: Sweep, report: Path) -> None:
     for level in sweep.workload.levels:
         shown = level_in(str(level), metrics) if str(level) in metrics else level
         title = f"{sweep.name}{simulated}, {named(shown)}"
-        table = _table(title, records, str(level), sweep.search.objective.metric)
+        metric = sweep.search.objective.metric
+        table = _table(title, records, str(level), metric)
         unlimited = console.options.update(width=UNLIMITED)
         if console.measure(table, options=unlimited).minimum <= console.width:
             console.print(table)
@@ -102,7 +103,8 @@ def _ranked(result: Result, sweep: Sweep) -> list[TrialRecord]:
     spec = sweep.search.objective
     candidates = [each for each in result.settled.ledger.candidates if each.metrics]
     if sweep.engine.kind == "endpoint":
-        return candidates
+        # One that does not speculate is recorded as a baseline.
+        return [each for each in result.settled.ledger.records if each.metrics]
     measured = [
         (value, record)
         for record in candidates
@@ -127,7 +129,7 @@ def _table(title: str, records: list[TrialRecord], level: str, metric: Metric) -
     for name in (speed, *COLUMNS):
         table.add_column(name, justify="right", no_wrap=True)
     for record in records:
-        table.add_row(_name(record), *_cells(record, level, metric))
+        table.add_row(_name(record, records), *_cells(record, level, records, metric))
     return table
 
 
@@ -135,22 +137,26 @@ def _lines(title: str, records: list[TrialRecord], level: str, metric: Metric) -
     """The table's figures that decide, a line each, for a terminal that is too narrow for it."""
     yield title
     for record in records:
-        yield _name(record)
+        yield _name(record, records)
         names = (speed_words(metric), *COLUMNS)
-        for name, cell in list(zip(names, _cells(record, level, metric), strict=True))[:3]:
+        cells = _cells(record, level, records, metric)
+        for name, cell in list(zip(names, cells, strict=True))[:3]:
             yield f"  {name}: {cell}"
 
 
-def _name(record: TrialRecord) -> str:
-    return f"{record.label} (baseline)" if record.role == "baseline" else record.label
+def _name(record: TrialRecord, beside: list[TrialRecord]) -> str:
+    """A server that was measured alone is nobody's baseline."""
+    compared = record.role == "baseline" and len(beside) > 1
+    return f"{record.label} (baseline)" if compared else record.label
 
 
-def _cells(record: TrialRecord, level: str, metric: Metric) -> list[str]:
+def _cells(record: TrialRecord, level: str, beside: list[TrialRecord], metric: Metric) -> list[str]:
     """The throughput, then the cells of COLUMNS."""
+    compared = record.role == "baseline" and len(beside) > 1
     figures = record.metrics.get(level, {})
     return [
         _number(figures.get(metric), 1),
-        "1" if record.role == "baseline" else _number(figures.get("speedup"), 3),
+        "1" if compared else _number(figures.get("speedup"), 3),
         _number(figures.get("accept_length"), 2),
         _number(figures.get("accept_rate_first"), 2),
         _number(figures.get("ttft_ms_p50"), 1),
@@ -169,18 +175,17 @@ def _answer(result: Result) -> str:
         return "\n".join([result.verdict, *doubt, *_elsewhere(result)])
     shown = []
     for level, ratio in result.speedup.items():
-        spread = "" if ratio.low is None else f" ({ratio.low:.3f} to {ratio.high:.3f})"
-        shown.append(f"{ratio.value:.3f}x{spread} {at(level)}")
+        shown.append(f"{_times(ratio)} {at(level)}")
     lines = [f"best: {result.best.label}", f"speed-up over the baseline: {'; '.join(shown)}"]
     lines += doubt
     if result.confirmed is not None:
-        again = [f"{ratio.value:.3f}x" for ratio in speedups_of(result.confirmed).values()]
+        again = [_times(ratio) for ratio in speedups_of(result.confirmed).values()]
         lines.append(f"with a launch of its own: {'; '.join(again)}")
         if unseen := held_out_speedups(result.confirmed):
-            again = [f"{ratio.value:.3f}x" for ratio in unseen.values()]
+            again = [_times(ratio) for ratio in unseen.values()]
             lines.append(f"on prompts that it was not chosen on: {'; '.join(again)}")
     if result.plain is not None and result.best is not result.plain:
-        alone = [f"{ratio.value:.3f}x" for ratio in speedups_of(result.plain).values()]
+        alone = [_times(ratio) for ratio in speedups_of(result.plain).values()]
         lines.append(f"its settings alone, without speculation: {'; '.join(alone)}")
     lines += [f"outputs: {line}" for line in outputs_words(result.outputs, result.best.metrics)]
     if result.baseline is not None and result.confirmed is not None:
@@ -196,8 +201,17 @@ def _answer(result: Result) -> str:
     return "\n".join(lines)
 
 
+def _times(ratio: Interval) -> str:
+    """`1.285x (0.933 to 1.462)`."""
+    spread = "" if ratio.low is None else f" ({ratio.low:.3f} to {ratio.high:.3f})"
+    return f"{ratio.value:.3f}x{spread}"
+
+
 def _elsewhere(result: Result) -> Iterator[str]:
-    """The levels at which something else than the answer is the fastest."""
+    """The levels at which something else than the answer is the fastest; of a single level that
+    is what the answer was chosen from."""
+    if len(result.by_level) < 2:
+        return
     answer = result.best or result.baseline
     for level, found in result.by_level.items():
         if answer is not None and found.record.trial != answer.trial:

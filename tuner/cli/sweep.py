@@ -16,7 +16,7 @@ from tuner.cli.elsewhere import joined, refuse_unplaced
 from tuner.cli.finish import run_on_finish
 from tuner.cli.progress import Watch, watch
 from tuner.cli.show import show_result
-from tuner.cli.signals import end_on_signals
+from tuner.cli.signals import end_on_signals, interrupts_said
 from tuner.engine.base import Checked, Engine
 from tuner.engine.make import make_engine
 from tuner.engine.process import interrupts_deferred
@@ -171,7 +171,8 @@ def _measure(
     if options.trials is not None and (unused := unused_trials(checked.loaded)):
         progress.note(unused)
     try:
-        return measure_all(checked.loaded, folder, engine, progress, elsewhere=elsewhere)
+        with interrupts_said("stopping servers, writing the report"):
+            return measure_all(checked.loaded, folder, engine, progress, elsewhere=elsewhere)
     except (KeyboardInterrupt, EngineFailure, UserError, OSError):
         with interrupts_deferred():
             _report_what_there_is(folder, options)
@@ -204,7 +205,7 @@ def _report_what_there_is(folder: Run, options: SweepOptions) -> None:
     """A run that stopped early keeps a report of what it measured, and can go on."""
     try:
         if folder.ledger().records:
-            write_report(folder)
+            click.echo(f"specbench: report: {write_report(folder)}", err=True)
         if options.as_json:
             click.echo(json.dumps(summarise_run(folder).to_json()))
     except (UserError, OSError) as error:  # what stopped the run is said as well, and last

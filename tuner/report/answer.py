@@ -7,11 +7,22 @@ from tuner.measure.spelled import speed_words
 from tuner.measure.statistics import Interval
 from tuner.report.confirmed import chosen_words, confirmed_words, refuted_words
 from tuner.report.cycle_words import why_it_loses
+from tuner.report.ended import ended_words
 from tuner.report.findings import Findings, Measured
 from tuner.report.limits import limits_line, rates_line
 from tuner.report.outputs import same_output
 from tuner.report.repeated import drift_words
-from tuner.report.text import change, code, count, escaped, interval, markdown_table, number, ratio
+from tuner.report.text import (
+    again_command,
+    change,
+    code,
+    count,
+    escaped,
+    interval,
+    markdown_table,
+    number,
+    ratio,
+)
 from tuner.sweep.level import Level, at, axis, listed
 
 NOT_SHOWN = "the interval includes 1, so no difference has been shown"
@@ -25,9 +36,10 @@ def answer(findings: Findings) -> list[str]:
         which = "simulated" if findings.simulated else "running"
         return [f"**A measurement of a {which} server.** There is no baseline to compare it with."]
     if findings.baseline is None:
-        return [_no_baseline(findings)]
+        return _told([_no_baseline(findings), ended_words(findings)])
     if findings.best is None or findings.best.value is None:
-        return ["**No answer.** No candidate gave numbers, so there is nothing to compare."]
+        words = "**No answer.** No candidate gave numbers, so there is nothing to compare."
+        return _told([words, ended_words(findings)])
     best = findings.best
     ledger = findings.ledger
     plain = findings.plain if findings.winner is findings.plain else None
@@ -56,8 +68,7 @@ def answer(findings: Findings) -> list[str]:
             "not bear out."
         ]
     elif findings.winner is findings.baseline:
-        shown = any(_seen(bounds) != NOT_SHOWN for bounds in best.speedups.values())
-        shown = shown and disagreement(findings.settled.baselines) is None
+        shown = _is_shown(best) and disagreement(findings.settled.baselines) is None
         first = "No speculation is fastest here" if shown else "No candidate is shown to be faster"
         lines = [
             f"**{first}.** Launch the server without speculation. The best "
@@ -69,12 +80,18 @@ def answer(findings: Findings) -> list[str]:
             f"the settings of the best candidate, {code(best.label)}, are as fast without "
             f"speculation; with it they are {_changes(findings, best)}."
         ]
+    elif not _is_shown(best):
+        lines = [
+            f"**No candidate is shown to be faster yet.** The best: {code(best.label)}, "
+            f"{_changes(findings, best)} than no speculation."
+        ]
     else:
         lines = [
             f"**Run {code(best.label)}.** It is {_changes(findings, best)} than no speculation."
         ]
     told = (
         _disagreement(findings),
+        ended_words(findings),
         why_it_loses(findings),
         _certainty(findings, best, refuted=refuted),
         drift_words(findings),
@@ -87,7 +104,11 @@ def answer(findings: Findings) -> list[str]:
         _rivals(findings, best if plain is None else plain),
         _mixed_gain(findings, best),
     )
-    return [*lines, *(line for line in told if line)]
+    return _told([*lines, *told])
+
+
+def _told(lines: list[str | None]) -> list[str]:
+    return [line for line in lines if line]
 
 
 def _disagreement(findings: Findings) -> str | None:
@@ -160,7 +181,7 @@ def _certainty(findings: Findings, best: Measured, *, refuted: bool) -> str:
     if tried >= MANY and findings.ledger.confirmation(best.record) is None:
         sentence += (
             " The best of many was not measured again, so its figure leans high; "
-            "`specbench sweep best.yaml` tells by how much."
+            f"{again_command(findings.run.best_yaml)} tells by how much."
         )
     return sentence
 
@@ -220,6 +241,11 @@ def _split(findings: Findings, plain: Measured, best: Measured) -> str:
         f"{'; '.join(parts)}."
         + (" What that launch says is not the baseline's." if plain.record.is_another else "")
     )
+
+
+def _is_shown(best: Measured) -> bool:
+    """Whether it is not so that every interval includes 1."""
+    return any(_seen(bounds) != NOT_SHOWN for bounds in best.speedups.values())
 
 
 def _seen(bounds: Interval) -> str:

@@ -12,7 +12,7 @@ from tuner.choice import (
 )
 from tuner.report.findings import Findings, Measured
 from tuner.report.outputs import far_candidates, far_example
-from tuner.report.text import code, count, escaped, number, ratio
+from tuner.report.text import again_command, code, count, escaped, number, ratio
 from tuner.result import held_out_speedups
 from tuner.sweep.level import at
 from tuner.sweep.workload import needed_to_hold_out
@@ -33,7 +33,7 @@ def confirmed_words(findings: Findings, best: Measured) -> str | None:
     if again is None:
         return (
             f"{begin}, not on one of its own as `best.sh` starts it: confirm it with "
-            "`specbench sweep best.yaml`."
+            f"{again_command(findings.run.best_yaml)}."
         )
     if again.outcome != "ok":
         why = f"{code(again.failure or again.outcome)}: {escaped(again.message or 'no message')}"
@@ -70,9 +70,11 @@ def _unseen(findings: Findings, alone: Measured) -> Iterator[str]:
         return
     several = len(findings.levels) > 1
     parts = [f"{ratio(r)}{f' {at(n)}' if several else ''}" for n, r in found.items()]
+    open_yet = any(each.includes_one for each in found.values())
+    expect = "that includes 1, so none is shown there" if open_yet else "expect that figure"
     yield (
         f"On {count(held.prompts, 'other prompt')}, which no candidate was measured on, it is "
-        f"{'; '.join(parts)} times no speculation: expect that figure."
+        f"{'; '.join(parts)} times no speculation: {expect}."
     )
 
 

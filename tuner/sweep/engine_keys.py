@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from tuner.sweep.fields import Strict, Url
+from tuner.sweep.fields import PathText, Strict, Url
 
 
 class FaultSpec(Strict):
@@ -25,7 +25,7 @@ class EngineSpec(Strict):
 
     kind: Literal["sglang", "simulated", "endpoint"]
     """`sglang` launches SGLang, `simulated` plays it, `endpoint` measures a running server."""
-    python: str | None = None
+    python: PathText | None = None
     """The interpreter that has SGLang; default: the one that runs specbench."""
     release: str | None = None
     """SGLang's version, such as 0.5.17, where `command` hides the interpreter from specbench;

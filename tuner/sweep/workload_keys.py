@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field, model_validator
 
-from tuner.sweep.fields import Strict
+from tuner.sweep.fields import PathText, Strict
 from tuner.sweep.level import PLACES, Level, Rate
 
 MAX_CONCURRENCY = 512
@@ -16,7 +16,7 @@ RequestRate = Annotated[float, Field(ge=0.001, le=100_000)]
 class WorkloadSpec(Strict):
     """What is sent to each server."""
 
-    prompts: Annotated[str, Field(min_length=1)] = "builtin:mixed"
+    prompts: Annotated[PathText, Field(min_length=1)] = "builtin:mixed"
     """`builtin:` chat, code, math, summarise or mixed; or a file beside the sweep file, JSONL or a
     JSON list, of specbench's own shape (`{"prompt": ...}` or `{"messages": ...}`), ShareGPT's,
     MT-Bench's, SPEED-Bench's, GSM8K's or HumanEval's (docs/workload.md#prompt-files)."""
@@ -46,7 +46,7 @@ class WorkloadSpec(Strict):
     """Order of the prompts, and when they come."""
     ignore_eos: bool = True
     """Every request runs to its full length, so that all points do the same work."""
-    task: Annotated[str, Field(min_length=1)] | None = None
+    task: Annotated[PathText, Field(min_length=1)] | None = None
     """A file of questions in GSM8K's shape by which the baseline and the winner are scored
     (docs/outputs.md#a-task); default: none."""
     task_tokens: Annotated[int, Field(ge=2, le=1_000_000)] = 512
