@@ -209,7 +209,11 @@ WRONG_FILES = [
     ("- a\n", "s.yaml:1: a sweep file is a mapping"),
     ("a: [1\nb: 2\n", "s.yaml:2: this is not YAML"),
     ("a: 1\n  \n b: 2\n", "s.yaml:3: this is not YAML"),
-    ("  a: 1\n b: 2\n", "is this line indented as the one above it?"),
+    (
+        "a:\n  b: 1\n c: 2\n",
+        "s.yaml:3: this is not YAML: expected <block end>, but found '<block mapping start>'; "
+        "is this line indented as the one above it?",
+    ),
     ("a: &x [*x]\n", "s.yaml:1: a[0]: aliases nest or multiply"),
     ("a: &x {b: 1}\nc: !!python/object:os.system {}\n", "s.yaml:2: tags (words with !)"),
     ("%YAML 1." + "9" * 5000 + "\n---\na: 1\n", "s.yaml:1: this is not YAML"),
