@@ -218,8 +218,8 @@ def test_limits_are_not_blamed_where_nothing_is_faster_without_them(tmp_path: Pa
     limits = text[text.index("Limits: ") :].partition("\n")[0]
     assert limits.startswith(
         "Limits: tpot_ms_p50 at most 9. The server without speculation, which is to be launched, "
-        "keeps them. They decide nothing: no candidate is faster than no speculation. Broken by: `1 step, 2 tokens` "
-        "(ttft_ms_p99 is 124.3 at concurrency 1, 24 % over 100)"
+        "keeps them. They decide nothing: no candidate is faster than no speculation. Broken by: "
+        "`1 step, 2 tokens` (ttft_ms_p99 is 124.3 at concurrency 1, 24 % over 100)"
     )
 
 
