@@ -33,8 +33,10 @@ class KindFound:
     speedup: Interval | None
     """The candidate's decode speed over the baseline's; None where one of them has none."""
     fastest: TrialRecord
-    """The candidate that decodes this kind fastest; nobody launched it again for this."""
+    """What decodes this kind fastest, the baseline where no candidate beats it; nobody launched it
+    again for this."""
     fastest_speedup: Interval | None
+    """Exactly 1 of the baseline itself."""
 
     def to_json(self) -> dict[str, Any]:
         """As `--json` prints it."""
@@ -108,16 +110,17 @@ def _found(
     for other, its in others:
         if (its.get(kind, {}).get("decode_tok_s") or 0.0) > speed:
             fastest, speed = other, its[kind]["decode_tok_s"]
+    if below is not None and (told.get(kind, {}).get("decode_tok_s") or 0.0) > speed:
+        fastest = below
     ratio = _ratio(below, record, level, kind, samples)
+    its_ratio = ratio if fastest is record else _ratio(below, fastest, level, kind, samples)
     return KindFound(
         kind=kind,
         figures=own[kind],
         below=told.get(kind, {}),
         speedup=ratio,
         fastest=fastest,
-        fastest_speedup=ratio
-        if fastest is record
-        else _ratio(below, fastest, level, kind, samples),
+        fastest_speedup=Interval(1.0, 1.0, 1.0) if fastest is below else its_ratio,
     )
 
 

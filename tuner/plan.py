@@ -120,12 +120,13 @@ def make_plan(
     earlier: Sequence[TrialRecord],
     release: str | None = None,
     gpu_gib: float | None = None,
+    launch_s: float | None = None,
 ) -> Plan:
     """Plan a sweep. `earlier` holds trials of this sweep's earlier runs, if any.
 
     `release` plans for that SGLang instead of the installed one, `gpu_gib` for GPUs of that memory
-    instead of this machine's. Raises UserError for what the engine refuses, and for servers that
-    cannot fit.
+    instead of this machine's, `launch_s` with launches that take so long. Raises UserError for
+    what the engine refuses, and for servers that cannot fit.
     """
     engine = make_engine(loaded.sweep, release)
     machine = machine_of(engine, loaded.sweep, gpu_gib)
@@ -156,11 +157,13 @@ def make_plan(
                 *((each.label(), server_config(sweep, each)) for each in loaded.space.points),
             ],
         ),
-        estimate=_estimate(loaded, blocks, earlier),
+        estimate=_estimate(loaded, blocks, earlier, launch_s),
     )
 
 
-def _estimate(loaded: LoadedSweep, blocks: Blocks, earlier: Sequence[TrialRecord]) -> Estimate:
+def _estimate(
+    loaded: LoadedSweep, blocks: Blocks, earlier: Sequence[TrialRecord], given_s: float | None
+) -> Estimate:
     sweep = loaded.sweep
     launches, trials, workload = 0, 1, sweep.workload
     slots, beside = planned_slots(loaded, os.environ), (0, 0)
@@ -181,6 +184,8 @@ def _estimate(loaded: LoadedSweep, blocks: Blocks, earlier: Sequence[TrialRecord
         if confirmed and held_out(loaded.prompts, most, workload.seed):
             trials += 2  # the other prompts: of the baseline, of the winner
     launch_s, launch_basis = _launch_time(sweep, earlier)
+    if given_s is not None and sweep.engine.kind == "sglang":
+        launch_s, launch_basis = given_s, "as --launch says"
     speed, speed_basis = _stream_speed(sweep, earlier)
     measure = sweep.measure
     one = workload.output_tokens / speed
@@ -263,7 +268,9 @@ def _launch_time(sweep: Sweep, earlier: Sequence[TrialRecord]) -> tuple[float, s
         return SIMULATED_LAUNCH_S, "of this machine's time"
     if known:
         return median(known), "as in this sweep's earlier runs"
-    return ASSUMED_LAUNCH_S, "ASSUMED: large models take ten minutes and more"
+    return ASSUMED_LAUNCH_S, (
+        "ASSUMED: large models take ten minutes and more, plan --launch 15m reckons with yours"
+    )
 
 
 def _stream_speed(sweep: Sweep, earlier: Sequence[TrialRecord]) -> tuple[float, str]:

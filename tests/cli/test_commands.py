@@ -143,6 +143,20 @@ def test_plan_and_dry_run_are_the_same_and_launch_nothing(tmp_path: Path) -> Non
     assert "env -u NCCL_ALGO" in plan.stdout
 
 
+def test_a_plan_reckons_with_the_launch_time_that_it_is_given() -> None:
+    """2.8 h for a model whose graphs alone take ten minutes is a night that does not fit."""
+    assumed = specbench("plan", "sweeps/kimi_eagle3.yaml").stdout
+    assert "plan --launch 15m reckons with yours" in assumed
+    told = json.loads(specbench("plan", "sweeps/kimi_eagle3.yaml", "--json").stdout)
+    words = ("plan", "sweeps/kimi_eagle3.yaml", "--launch", "15m", "--json")
+    given = json.loads(specbench(*words).stdout)
+    more = given["launches"] * (900 - 180) / 3600
+    assert given["hours"] == pytest.approx(told["hours"] + more, abs=0.02)
+    assert given["basis"].startswith("900 s a launch, as --launch says")
+    wrong = specbench("plan", "sweeps/kimi_eagle3.yaml", "--launch", "soon")
+    assert (wrong.returncode, "write it like 90s, 30m" in wrong.stderr) == (2, True)
+
+
 def test_a_plan_as_json_holds_words_and_environment_of_every_point() -> None:
     done = specbench("plan", "sweeps/quickstart.yaml", "--all", "--json")
     plan = json.loads(done.stdout)

@@ -13,6 +13,7 @@ from tuner.cli.arguments import (
     RUN,
     SWEEP_FILE,
     DeadlineText,
+    LaunchTime,
     Percent,
     SlotCount,
     TrialCount,
@@ -79,6 +80,8 @@ def sweep(context: click.Context, /, file: Path | None, dry_run: bool, **options
 @click.option("--sglang", "release", metavar="VERSION", help="Plan for this SGLang release.")
 @click.option("--gpu-memory", type=click.FloatRange(min=0, min_open=True), metavar="GIB",
               help="What a GPU has; default: as NVML says.")  # fmt: skip
+@click.option("--launch", type=LaunchTime(), metavar="15m",
+              help="How long a launch takes; default: as in earlier runs.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 def plan(
     file: Path,
@@ -89,6 +92,7 @@ def plan(
     slots: int | Literal["auto"] | None,
     release: str | None,
     gpu_memory: float | None,
+    launch: float | None,
     as_json: bool,
 ) -> None:
     """Show what a sweep would launch, with the exact commands. Launches nothing."""
@@ -102,7 +106,7 @@ def plan(
     if slots is not None:
         loaded = with_slots(loaded, slots)
     earlier = earlier_trials(Path("results") / loaded.sweep.name, loaded.sweep.engine.kind)
-    made = make_plan(loaded, earlier, release, gpu_memory)
+    made = make_plan(loaded, earlier, release, gpu_memory, launch)
     if trials is not None and (unused := unused_trials(made.loaded)):
         made = replace(made, notes=(*made.notes, unused))
     cut = None if show_all else limit
@@ -149,7 +153,8 @@ def comm(
     """Time all-reduces of the model's sizes under each NCCL setting of SWEEP.
 
     Says which settings are worth launching servers for, which are alike, and which lose, hang or
-    crash. Runs for about a minute; needs the GPUs to be free.
+    crash. Takes about a minute for four settings (plan says how long SWEEP's take); needs the GPUs
+    to be free.
     """
     from tuner.cli.comm import run_comm, wanted_of
 

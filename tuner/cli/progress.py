@@ -11,6 +11,8 @@ from rich.status import Status
 from tuner.campaign.going import Standing
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
+from tuner.measure.spelled import speed_words
+from tuner.measure.statistics import Metric
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.durations import spell_time
 from tuner.sweep.level import at
@@ -90,7 +92,10 @@ class Watch:
         name = self._name(record.at)
         name = record.label if record.role in ("plain", "abreast") else name
         name += " with a launch of its own" if record.role == "confirm" else ""
-        self.console.print(f"trial {record.trial}{count}, {name}: {outcome(record)}")
+        self.console.print(f"trial {record.trial}{count}, {name}: {self._outcome(record)}")
+
+    def _outcome(self, record: TrialRecord) -> str:
+        return outcome(record, self.loaded.sweep.search.objective.metric)
 
     def step(self, message: str) -> None:
         """The live line; a line of its own without a terminal."""
@@ -133,15 +138,18 @@ def name_of(point: Point | None) -> str:
     return "baseline" if point is None else point.label()
 
 
-def outcome(record: TrialRecord) -> str:
-    """`94.1 tok/s, 1.05x`, level by level, or why there is no number."""
+def outcome(record: TrialRecord, metric: Metric) -> str:
+    """`94.1 output tok/s, 1.05x`, level by level, or why there is no number. `metric`: whose ratio
+    the speed-up is."""
     if record.outcome != "ok":
         return f"{record.outcome}, {record.failure}: {record.message}"
     shown = []
     for level, figures in record.metrics.items():
         at = f"{level if '/s' in level else f'c{level}'} " if len(record.metrics) > 1 else ""
         ratio = figures.get("speedup")
-        shown.append(
-            f"{at}{figures['output_tok_s']:.1f} tok/s" + (f", {ratio:.3f}x" if ratio else "")
+        speed = figures.get(metric)
+        told = (
+            f"no {speed_words(metric)}" if speed is None else f"{speed:.1f} {speed_words(metric)}"
         )
+        shown.append(f"{at}{told}" + (f", {ratio:.3f}x" if ratio else ""))
     return "; ".join(shown)

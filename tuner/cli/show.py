@@ -12,9 +12,12 @@ from tuner.crossing import crossing_words, overload_words
 from tuner.engine.base import Command
 from tuner.engine.script import of_every_rank, shell_line
 from tuner.fastest import speedups_of
+from tuner.ledger.baseline_words import disagreement
 from tuner.ledger.output_words import outputs_words, task_words
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.side_by_side import side_words
+from tuner.measure.spelled import speed_words
+from tuner.measure.statistics import Metric
 from tuner.memory.planned import words
 from tuner.plan import Plan
 from tuner.result import Result, far_words, held_out_speedups
@@ -22,7 +25,8 @@ from tuner.sweep.level import at, level_in, named
 from tuner.sweep.model import Sweep
 from tuner.trial.sent import load_words
 
-COLUMNS = ("tok/s", "speed-up", "AL", "first", "TTFT", "TPOT")
+COLUMNS = ("speed-up", "AL", "first", "TTFT", "TPOT")
+"""After the throughput that the run maximised."""
 UNLIMITED = 10_000
 """A width that no table reaches."""
 TOP = 10
@@ -81,12 +85,12 @@ def show_result(result: Result, sweep: Sweep, report: Path) -> None:
     for level in sweep.workload.levels:
         shown = level_in(str(level), metrics) if str(level) in metrics else level
         title = f"{sweep.name}{simulated}, {named(shown)}"
-        table = _table(title, records, str(level))
+        table = _table(title, records, str(level), sweep.search.objective.metric)
         unlimited = console.options.update(width=UNLIMITED)
         if console.measure(table, options=unlimited).minimum <= console.width:
             console.print(table)
         else:  # a table that does not fit would lose digits
-            click.echo("\n".join(_lines(title, records, str(level))))
+            click.echo("\n".join(_lines(title, records, str(level), metric)))
     first, *rest = _answer(result).splitlines()
     click.echo("\n".join([f"{first}{simulated}", *rest]))
     click.echo(f"report: {report}")
@@ -112,23 +116,28 @@ def _ranked(result: Result, sweep: Sweep) -> list[TrialRecord]:
     return [*plain, *ranked[:TOP]]
 
 
-def _table(title: str, records: list[TrialRecord], level: str) -> Table:
-    caption = "AL: accept length; first: accept rate at position 1; TTFT, TPOT: p50 in ms"
+def _table(title: str, records: list[TrialRecord], level: str, metric: Metric) -> Table:
+    caption = (
+        f"speed-up: of {speed_words(metric)}; AL: accept length; first: accept rate at position 1; "
+        "TTFT, TPOT: p50 in ms"
+    )
     table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
     table.add_column("configuration", overflow="fold", min_width=24)
-    for name in COLUMNS:
+    speed = speed_words(metric).replace(" ", "\n")  # in one line it would cost the narrow terminal
+    for name in (speed, *COLUMNS):
         table.add_column(name, justify="right", no_wrap=True)
     for record in records:
-        table.add_row(_name(record), *_cells(record, level))
+        table.add_row(_name(record), *_cells(record, level, metric))
     return table
 
 
-def _lines(title: str, records: list[TrialRecord], level: str) -> Iterator[str]:
+def _lines(title: str, records: list[TrialRecord], level: str, metric: Metric) -> Iterator[str]:
     """The table's figures that decide, a line each, for a terminal that is too narrow for it."""
     yield title
     for record in records:
         yield _name(record)
-        for name, cell in list(zip(COLUMNS, _cells(record, level), strict=True))[:3]:
+        names = (speed_words(metric), *COLUMNS)
+        for name, cell in list(zip(names, _cells(record, level, metric), strict=True))[:3]:
             yield f"  {name}: {cell}"
 
 
@@ -136,11 +145,11 @@ def _name(record: TrialRecord) -> str:
     return f"{record.label} (baseline)" if record.role == "baseline" else record.label
 
 
-def _cells(record: TrialRecord, level: str) -> list[str]:
-    """The cells of COLUMNS."""
+def _cells(record: TrialRecord, level: str, metric: Metric) -> list[str]:
+    """The throughput, then the cells of COLUMNS."""
     figures = record.metrics.get(level, {})
     return [
-        _number(figures.get("output_tok_s"), 1),
+        _number(figures.get(metric), 1),
         "1" if record.role == "baseline" else _number(figures.get("speedup"), 3),
         _number(figures.get("accept_length"), 2),
         _number(figures.get("accept_rate_first"), 2),
@@ -154,13 +163,16 @@ def _number(value: float | None, digits: int) -> str:
 
 
 def _answer(result: Result) -> str:
-    if result.best is None or result.best.at is None:
-        return "\n".join([result.verdict, *_elsewhere(result)])  # names those of other outputs
+    apart = disagreement(result.settled.baselines)
+    doubt = [] if apart is None else [f"doubtful: {apart}"]
+    if result.best is None or result.best.at is None:  # the verdict names those of other outputs
+        return "\n".join([result.verdict, *doubt, *_elsewhere(result)])
     shown = []
     for level, ratio in result.speedup.items():
         spread = "" if ratio.low is None else f" ({ratio.low:.3f} to {ratio.high:.3f})"
         shown.append(f"{ratio.value:.3f}x{spread} {at(level)}")
     lines = [f"best: {result.best.label}", f"speed-up over the baseline: {'; '.join(shown)}"]
+    lines += doubt
     if result.confirmed is not None:
         again = [f"{ratio.value:.3f}x" for ratio in speedups_of(result.confirmed).values()]
         lines.append(f"with a launch of its own: {'; '.join(again)}")

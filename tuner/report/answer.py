@@ -2,6 +2,8 @@
 
 from tuner.choice import broken_by, far_outputs, is_refuted
 from tuner.fastest import RIVALS
+from tuner.ledger.baseline_words import disagreement
+from tuner.measure.spelled import speed_words
 from tuner.measure.statistics import Interval
 from tuner.report.confirmed import chosen_words, confirmed_words, refuted_words
 from tuner.report.cycle_words import why_it_loses
@@ -55,6 +57,7 @@ def answer(findings: Findings) -> list[str]:
         ]
     elif findings.winner is findings.baseline:
         shown = any(_seen(bounds) != NOT_SHOWN for bounds in best.speedups.values())
+        shown = shown and disagreement(findings.settled.baselines) is None
         first = "No speculation is fastest here" if shown else "No candidate is shown to be faster"
         lines = [
             f"**{first}.** Launch the server without speculation. The best "
@@ -71,6 +74,7 @@ def answer(findings: Findings) -> list[str]:
             f"**Run {code(best.label)}.** It is {_changes(findings, best)} than no speculation."
         ]
     told = (
+        _disagreement(findings),
         why_it_loses(findings),
         _certainty(findings, best, refuted=refuted),
         drift_words(findings),
@@ -84,6 +88,11 @@ def answer(findings: Findings) -> list[str]:
         _mixed_gain(findings, best),
     )
     return [*lines, *(line for line in told if line)]
+
+
+def _disagreement(findings: Findings) -> str | None:
+    words = disagreement(findings.settled.baselines)
+    return None if words is None else f"**Doubtful**: {words}."
 
 
 def answer_table(findings: Findings) -> str | None:
@@ -100,7 +109,13 @@ def answer_table(findings: Findings) -> str | None:
         ]
         for level in findings.levels
     ]
-    header = [axis(findings.levels), "no speculation, tok/s", "best candidate, tok/s", "speed-up"]
+    speed = speed_words(metric)
+    header = [
+        axis(findings.levels),
+        f"no speculation, {speed}",
+        f"best candidate, {speed}",
+        "speed-up",
+    ]
     return markdown_table(header, rows)
 
 

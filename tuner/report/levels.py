@@ -18,6 +18,7 @@ from tuner.engine.sglang.adaptive import (
 from tuner.engine.sglang.planned import Planned
 from tuner.engine.sglang.releases import Release, parse_version
 from tuner.errors import UserError
+from tuner.measure.spelled import speed_words
 from tuner.report.answer import throughput
 from tuner.report.findings import NO_SPECULATION, Findings, Measured
 from tuner.report.text import MISSING, block, code, markdown_table, ratio
@@ -43,7 +44,8 @@ def levels_table(findings: Findings) -> str | None:
         cells = [str(level), _name(shown), ", ".join(same) or MISSING]
         gain = "1" if best.record.role == "baseline" else ratio(best.speedup)
         rows.append([*cells, throughput(shown, level, findings.metric), gain])
-    header = [axis([*found]), "fastest there", "not told apart from it", "tok/s", "speed-up"]
+    speed = speed_words(findings.metric)
+    header = [axis([*found]), "fastest there", "not told apart from it", speed, "speed-up"]
     table = markdown_table(header, rows, 3)
     return table + (_front(findings) if findings.sweep.search.sampler == "nsga2" else "")
 

@@ -66,6 +66,7 @@ def _builtin(kind: str) -> tuple[Prompt, ...]:
 
 def _read_file(path: Path, turns: Turns = "first") -> Prompts:
     known = ", ".join(f"builtin:{kind}" for kind in BUILTIN)
+    with_kind = 0
     items = read_items(path, f"use a JSONL file, a JSON list or one of {known}")
     prompts, seen, left_out, shape = list[Prompt](), set[str](), Counter[str](), None
     for item in items:
@@ -83,10 +84,14 @@ def _read_file(path: Path, turns: Turns = "first") -> Prompts:
             raise item.wrong(error.message) from error
         seen.add(prompt.id)
         prompts.append(prompt)
+        with_kind += bool(shape.kinds) and "kind" in _object(item)
     if shape is None or not prompts:
         why = next(iter(left_out), "write one JSON object a line, or a JSON list of them")
         raise UserError(one_line(f"there is no prompt in this file: {why}"), one_line(f"{path}:1"))
-    return Prompts(tuple(prompts), _read_as(shape, prompts, turns, left_out))
+    read_as = _read_as(shape, prompts, turns, left_out)
+    if with_kind:
+        read_as += f"; 'kind' is ignored in {with_kind:,} of them: {shape.kinds}"
+    return Prompts(tuple(prompts), read_as)
 
 
 def _taken(prompt: Prompt, shape: Shape, turns: Turns) -> Prompt:
