@@ -86,7 +86,7 @@ def test_a_faster_candidate_that_breaks_a_limit_is_no_answer(tmp_path: Path) -> 
     assert told["not_recommended"][0]["point"] == chain(1).to_json()
     assert told["not_recommended"][0]["broken"][0]["excess"] == pytest.approx(0.2)
     text = write_report(run).read_text()
-    assert "Limits: tpot_ms_p50 at most 9. No speculation breaks them" in text
+    assert "9. `2 steps, 3 tokens` keeps them. The server without speculation breaks them" in text
     assert "`2 steps, 3 tokens` keeps them" in text
     assert "Not taken for breaking them: `1 step, 2 tokens` (ttft_ms_p99 is 600" in text
     assert "tpot_ms_p50: 9" in run.best_yaml.read_text()
@@ -217,9 +217,9 @@ def test_limits_are_not_blamed_where_nothing_is_faster_without_them(tmp_path: Pa
     assert "No candidate that keeps" not in text
     limits = text[text.index("Limits: ") :].partition("\n")[0]
     assert limits.startswith(
-        "Limits: tpot_ms_p50 at most 9. No speculation, which is to be launched, keeps them. They "
-        "decide nothing: no candidate is faster than no speculation. Broken by: `1 step, 2 tokens` "
-        "(ttft_ms_p99 is 124.3 at concurrency 1, 24 % over 100)"
+        "Limits: tpot_ms_p50 at most 9. The server without speculation, which is to be launched, "
+        "keeps them. They decide nothing: no candidate is faster than no speculation. Broken by: "
+        "`1 step, 2 tokens` (ttft_ms_p99 is 124.3 at concurrency 1, 24 % over 100)"
     )
 
 

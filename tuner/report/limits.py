@@ -28,11 +28,14 @@ def limits_line(findings: Findings, best: Measured) -> str | None:
         return None
     told = [f"Limits: {escaped(limits_words(limits) or 'to keep up with the rate')}."]
     base, broken = findings.baseline, broken_by(findings.ledger, best.record)
+    if not broken and findings.winner is not base:
+        told.append(f"{code(best.label)} keeps them.")
     if base is not None:
         recommended = ", which is to be launched," if findings.winner is base else ""
-        told.append(_kept(f"No speculation{recommended}", base.record, base.record.broken))
+        name = f"The server without speculation{recommended}"
+        told.append(_kept(name, base.record, base.record.broken))
     if not broken:
-        told.append(f"{code(best.label)} keeps them.")
+        told += [f"{code(best.label)} keeps them."] if findings.winner is base else []
     elif findings.winner is base and findings.result.limits.decided:
         told.append(f"No candidate that keeps them is faster than {NO_SPECULATION}.")
     elif findings.winner is base:
