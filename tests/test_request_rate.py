@@ -100,7 +100,7 @@ def test_each_of_several_rates_is_a_level_of_its_own(tmp_path: Path) -> None:
     text = write_report(run).read_text()
     assert "they come at 40 or 80 a second (Poisson" in text
     assert "wait where 8 are open" in text
-    assert "| rate | no speculation, tok/s |" in text
+    assert "| rate | no speculation, decode tok/s |" in text
     assert "requests/s" in text
     assert "concurrency 40" not in text.lower()
     assert "There is no `adaptive.json`" in text

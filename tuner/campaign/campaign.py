@@ -46,7 +46,7 @@ from tuner.trial.block import Blocks
 from tuner.trial.confirming import confirms
 from tuner.trial.job import bare
 from tuner.trial.places import Places, PlacesMaker
-from tuner.trial.slot_rules import Slot, slots_of
+from tuner.trial.slot_rules import slots_of
 from tuner.trial.slots import Slots
 from tuner.trial.taken import Windows
 
@@ -212,21 +212,13 @@ def _placed(
             yield bench
             return
         for slot in slots:
-            progress.note(_slot_words(slot))
+            progress.note(slot.words())
         places = Slots(bare(bench), slots, progress.phase)
     try:
         yield replace(bench, places=places)
     finally:
         with interrupts_deferred():
             places.close()
-
-
-def _slot_words(slot: Slot) -> str:
-    line = slot.line(alone=True)
-    gpus = "the GPUs as they are" if line.gpus is None else f"GPUs {', '.join(line.gpus)}"
-    if line.cpus is None:
-        return f"{slot.name}: {gpus}, any CPU (their NUMA node is not known)"
-    return f"{slot.name}: {gpus}, CPUs {line.cpus} of NUMA node {line.numa}"
 
 
 def _search(

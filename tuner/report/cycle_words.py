@@ -5,14 +5,11 @@ from tuner.measure.statistics import Interval
 from tuner.report.cycles import Cycles, Taken, streams_of
 from tuner.report.findings import NO_SPECULATION, Findings
 from tuner.report.text import MISSING, code, interval, markdown_table, number
-from tuner.search.break_even import BreakEven
 from tuner.sweep.level import Level, at
 from tuner.sweep.point import Point
 
 LARGE_SHARE = 0.10
 """Of a cycle, from which on a quicker draft is worth a try."""
-MORE_STEPS = 16
-"""Beyond the best chain, as far as longer ones are reckoned with."""
 LARGE_ONCE = 0.25
 """Of a cycle, from which on what comes once in it is worth a look."""
 
@@ -266,17 +263,6 @@ def _placement(cycles: Cycles) -> str | None:
     return f"{words} ({longer.low:+.2f} to {longer.high:+.2f}) ms, by the model{told}"
 
 
-def _may_win(even: BreakEven, costs: float, brings: float, falls: float) -> bool:
-    """Whether a longer chain would beat no speculation in decoding, where each further step costs
-    as much in ms, and brings `falls` of what the one before brought; the first one `brings`."""
-    length, cycle = even.accept_length, even.cycle_ms
-    for _ in range(MORE_STEPS):
-        length, cycle, brings = length + brings, cycle + costs, brings * falls
-        if length * even.plain_ms >= cycle:
-            return True
-    return False
-
-
 def _last_step(cycles: Cycles, taken: Taken) -> Flag | None:
     """Whether the last drafted token pays for itself; advice only where nobody measured it."""
     point, split, even = taken.measured.point, taken.split, taken.even
@@ -297,7 +283,7 @@ def _last_step(cycles: Cycles, taken: Taken) -> Flag | None:
         advice = ": fewer steps"
     elif next_brings > pays and steps + 1 not in measured:
         advice = ": more steps may pay"
-        if not _may_win(even, costs, next_brings, brings / before if before else 0.0):
+        if not even.may_win(costs, next_brings, brings / before if before else 0.0):
             advice = ": more steps make a less bad chain, not a winning one"
     words = f"each further drafted token costs {_ms(split.per_step)} ms, and the last of {steps} "
     return f"{words}brings {brings:.2f} tokens ({pays:.2f} would pay for it)", advice
