@@ -5,9 +5,18 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 
 from tuner.errors import UserError
+from tuner.ledger.compact import Later, Line, are_figures, compact_figures
 from tuner.ledger.judged import BrokenLimit, OutputsLine, PathInRun, TaskLine
 from tuner.sweep.fields import Strict
 from tuner.sweep.point import FlagValue, Point
@@ -149,6 +158,18 @@ class TrialRecord(Strict):
     def _are_numbers(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         return _numbers(value)
 
+    @field_serializer("metrics")
+    def _whole_metrics(self, value: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+        return {level: dict(figures) for level, figures in value.items()}
+
+    @field_serializer("command")
+    def _whole_command(self, value: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        return None if value is None else dict(value)
+
+    @field_serializer("outputs")
+    def _whole_outputs(self, value: Mapping[str, OutputsLine]) -> dict[str, Any]:
+        return {level: each.model_dump() for level, each in value.items()}
+
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
         if self.role == "baseline" and self.point is not None:
@@ -171,6 +192,8 @@ class TrialRecord(Strict):
     @property
     def far_outputs(self) -> str | None:
         """The first concurrency at which its outputs speak against it; None where none do."""
+        if isinstance(self.outputs, Later):  # those that speak against it are not left in the line
+            return None
         return next((level for level, each in self.outputs.items() if each.stops), None)
 
     @property
@@ -191,8 +214,9 @@ def _numbers(value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     for level, figures in value.items():
         if not (level.isascii() and level.isdecimal()) or level.startswith("0"):
             raise ValueError(f"'{level}' is no concurrency, write a positive whole number")
-        for name, figure in figures.items():
-            _require_figure(name, figure)
+        if not are_figures(figures, _LISTS, _BY_NAME):
+            for name, figure in figures.items():
+                _require_figure(name, figure)
         if figures.get("speedup") is not None and not {"speedup_low", "speedup_high"} <= {*figures}:
             raise ValueError("speedup has no speedup_low and speedup_high")
     return value
@@ -253,3 +277,34 @@ def read_record(data: Mapping[str, Any], where: str) -> TrialRecord:
         return TrialRecord.model_validate(dict(data))
     except ValidationError as error:
         raise UserError(f"this is no line of a ledger: {_first_of(error)}", where) from error
+
+
+_WRITTEN: dict[frozenset[str], set[str]] = {}
+
+
+def compact(record: TrialRecord, line: Line) -> TrialRecord:
+    """The record itself, a candidate's made small; `line` is where it stands in the ledger.
+
+    Figures and commands are then read-only mappings. The handful of other records stay as they are.
+    """
+    if record.role != "candidate":
+        return record
+    fields = record.__dict__
+    fields["metrics"] = {
+        level: compact_figures(figures, line, level) for level, figures in record.metrics.items()
+    }
+    if record.command is not None:
+        fields["command"] = Later(line, "command", len(record.command), _itself)
+    if record.outputs and record.far_outputs is None:
+        fields["outputs"] = Later(
+            line, "outputs", len(record.outputs), OutputsLine.model_validate
+        )
+    names = record.__pydantic_fields_set__  # 2 kB each, and alike
+    object.__setattr__(
+        record, "__pydantic_fields_set__", _WRITTEN.setdefault(frozenset(names), names)
+    )
+    return record
+
+
+def _itself(value: Any) -> Any:
+    return value

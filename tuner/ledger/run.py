@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from io import FileIO
+from itertools import accumulate, pairwise
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -15,12 +16,13 @@ from pydantic import Field, ValidationError
 from tuner import __version__
 from tuner.errors import UserError
 from tuner.ledger.at_work import forget_state
+from tuner.ledger.compact import Line
 from tuner.ledger.folder import RunFolder
 from tuner.ledger.left_behind import end_servers, hold, is_locked
 from tuner.ledger.lines import Ledger, parse_ledger
 from tuner.ledger.machine import machine_facts, read_machine
 from tuner.ledger.models_kept import keep_configs, read_configs
-from tuner.ledger.record import TrialRecord
+from tuner.ledger.record import TrialRecord, compact
 from tuner.ledger.resumable import refuse_unusable
 from tuner.memory.models import Configs
 from tuner.secrets import hidden_values
@@ -165,10 +167,10 @@ class Run(RunFolder):
             return self._held
         try:
             _require_file(self.trials_file)
-            data = self.trials_file.read_bytes()
+            with self.trials_file.open("rb") as lines:
+                return parse_ledger(lines, self.trials_file)
         except OSError as error:
             raise UserError(f"{error.strerror}, restore it", self.trials_file) from error
-        return parse_ledger(data, self.trials_file)
 
     def records(self) -> tuple[TrialRecord, ...]:
         """The ledger's trials alone."""
@@ -202,18 +204,17 @@ class Run(RunFolder):
             if not hold(file):
                 message = "another specbench is writing this run, wait for it or stop it"
                 raise UserError(message, self.path)
-            data = file.readall()
-            ledger = parse_ledger(data, self.trials_file)
+            with self.trials_file.open("rb") as lines:
+                ledger = parse_ledger(lines, self.trials_file)
             if ledger.records:
                 sweep, text = self.sweep(), self.sweep_text()
                 document = read_document(text, str(self.sweep_file))
                 refuse_unusable(self, ledger, sweep, document)
-            whole = data.rfind(b"\n") + 1
-            file.truncate(whole)
-            file.seek(whole)
+            file.truncate(ledger.size)
+            file.seek(ledger.size)
             notes = [*([ledger.note] if ledger.note else []), *end_servers(self)]
             keep_configs(self.models_file, self.sweep())
-            self._writing, self._held = file, Ledger(ledger.records)
+            self._writing, self._held = file, Ledger(ledger.records, size=ledger.size)
             forget_state(self)
             try:
                 yield "; ".join(notes) or None
@@ -230,11 +231,12 @@ class Run(RunFolder):
         """
         assert self._writing is not None and self._held is not None, "append is for a locked run"
         lines = [
-            json.dumps(record.model_dump(), ensure_ascii=False, allow_nan=False) + "\n"
-            for record in records
+            hidden_values(json.dumps(each.model_dump(), ensure_ascii=False, allow_nan=False) + "\n")
+            for each in records
         ]
+        written = [line.encode("utf-8") for line in lines]
         before = self._writing.tell()
-        left = memoryview(hidden_values("".join(lines)).encode("utf-8"))
+        left = memoryview(b"".join(written))
         try:
             while left:
                 left = left[self._writing.write(left) :]
@@ -245,7 +247,12 @@ class Run(RunFolder):
                 self._writing.seek(before)
             message = f"{error.strerror}, free some space and resume the run"
             raise UserError(message, self.trials_file) from error
-        self._held = Ledger((*self._held.records, *records))
+        ends = list(accumulate(map(len, written), initial=before))
+        kept = [
+            compact(record.model_copy(), Line(self.trials_file, start, end - start))
+            for record, (start, end) in zip(records, pairwise(ends), strict=True)
+        ]
+        self._held = Ledger((*self._held.records, *kept), size=ends[-1])
 
     def extend_to(self, trials: int) -> None:
         """Want this many candidates from now on, also after an interruption."""

@@ -12,6 +12,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
+from tuner.ledger.compact import Figures
 from tuner.ledger.lines import Ledger
 from tuner.ledger.raw_samples import RawSamples, held_out_of, samples_of
 from tuner.ledger.record import TrialRecord
@@ -114,7 +115,9 @@ def _held(
         if figures is None or not measured or figures.get("speedup") is None:
             continue
         if (ratio := known.speedup(Launched(at, measured))) is not None:
-            found[str(level)] = {**figures, **speedup_figures(ratio)}
+            told = speedup_figures(ratio)
+            compact = isinstance(figures, Figures)
+            found[str(level)] = figures.updated(told) if compact else {**figures, **told}
     return found
 
 
