@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from scripts import sweep_reference
+from tuner.ledger.side_by_side import figures_of
 from tuner.measure.metrics import summarise
+from tuner.measure.statistics import Interval
 from tuner.sweep.fields import Strict
 from tuner.sweep.model import Sweep
 
@@ -66,6 +68,7 @@ def test_every_metric_of_the_ledger_has_its_formula() -> None:
         for name in re.findall(r"`([a-z0-9_]+)`", line.split("|")[1])
     }
     measured = set(summarise([], None, None)) | {"speedup", "speedup_low", "speedup_high"}
+    measured |= set(figures_of(Interval(1.0, 1.0, 1.0)))
     assert spelled == measured
 
 

@@ -195,7 +195,8 @@ def test_a_part_of_a_sweep_file_fits_into_one(block: Code, tmp_path: Path) -> No
     whole = yaml.safe_load(SWEEP.read_text())
     part = yaml.safe_load(block.text)
     for section, keys in part.items():
-        whole[section] = {**whole.get(section, {}), **keys}
+        merged = {**whole.get(section, {}), **keys} if isinstance(keys, dict) else keys
+        whole[section] = merged
     prompts = whole.get("workload", {}).get("prompts", "builtin:")
     if not prompts.startswith("builtin:"):  # the reader's own file
         (tmp_path / prompts).write_text('[{"prompt": "Hello."}]')

@@ -27,6 +27,7 @@ FLOORS = (
     "kinds",
     "limits",
     "fastest",
+    "crossing",
     "result",
     "foreign",
     "campaign",

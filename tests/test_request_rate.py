@@ -4,14 +4,25 @@ from pathlib import Path
 
 import pytest
 
+import tuner
+from tests.measure.test_overload import served
 from tests.sweeps import Listener, tiny_sweep
 from tuner.campaign.campaign import begin_run, run_sweep
+from tuner.crossing import AtRate, crossing_words, overload_words
 from tuner.engine.make import make_engine
 from tuner.errors import UserError
+from tuner.ledger.judged import BrokenLimit
+from tuner.ledger.limits import broken_limits, broken_words
+from tuner.ledger.record import TrialRecord
 from tuner.measure.samples_file import read_samples
+from tuner.measure.statistics import Interval
 from tuner.plan import make_plan
+from tuner.report.compare.comparison import compare
+from tuner.report.compare.words import comparison_text
 from tuner.report.run_report import write_report
 from tuner.sweep.door import LoadedSweep, load_sweep
+from tuner.sweep.level import Rate
+from tuner.sweep.model import ObjectiveSpec, SearchSpec
 
 DECODE = "trials: 1, objective: {metric: decode_tok_s}, limits: {ttft_ms_p99: 100000}"
 
@@ -24,8 +35,9 @@ def rated(folder: Path, search: str = DECODE, rate: str = "40") -> LoadedSweep:
     return load_sweep(path)
 
 
-def test_every_configuration_gets_the_same_arrivals(tmp_path: Path) -> None:
-    loaded = rated(tmp_path)
+@pytest.mark.parametrize("ignore_eos", ["true", "false"])
+def test_every_configuration_gets_the_same_arrivals(tmp_path: Path, ignore_eos: str) -> None:
+    loaded = rated(tmp_path, rate=f"40, ignore_eos: {ignore_eos}")
     run = begin_run(tmp_path / "out", loaded, None)
     run_sweep(loaded, run, make_engine(loaded.sweep), Listener())
     records = run.ledger().records
@@ -57,3 +69,174 @@ def test_a_throughput_that_is_the_rate_is_refused(tmp_path: Path) -> None:
 def test_the_plan_counts_the_wait_for_the_last_one(tmp_path: Path) -> None:
     slow, fast = (make_plan(rated(tmp_path, rate=r), []).estimate for r in ("0.01", "1000"))
     assert slow.measure_s > fast.measure_s + 2 * 8 / 0.01 * 0.99
+
+
+RATES = "[40, 80]"
+
+
+def test_each_of_several_rates_is_a_level_of_its_own(tmp_path: Path) -> None:
+    loaded = rated(tmp_path, rate=RATES)
+    assert loaded.sweep.workload.levels == (Rate(40), Rate(80))
+    run = begin_run(tmp_path / "out", loaded, None)
+    result = run_sweep(loaded, run, make_engine(loaded.sweep), Listener())
+    for record in run.ledger().records:
+        assert record.outcome == "ok", record.message
+        assert list(record.metrics) == ["40/s", "80/s"]
+        assert record.samples is not None
+        windows = read_samples(run.path / record.samples)
+        assert list(windows) == [Rate(40), Rate(80)]
+        slow, fast = ([each.due or 0.0 for each in windows[n][0].samples] for n in windows)
+        assert len(slow) == 3  # the cap of 8 streams asks for no more
+        assert fast == pytest.approx([at / 2 for at in slow], abs=1e-6)
+        assert {w.concurrency for each in windows.values() for w in each} == {8}
+    told = result.to_json()
+    assert set(told["speedup"]) == set(told["by_rate"]) == set(told["by_concurrency"])
+    assert told["by_rate"]["40/s"]["speculation"] in ("pays", "unclear", "loses")
+    text = write_report(run).read_text()
+    assert "they come at 40 or 80 a second (Poisson" in text
+    assert "wait where 8 are open" in text
+    assert "| rate | no speculation, tok/s |" in text
+    assert "requests/s" in text
+    assert "concurrency 40" not in text.lower()
+    assert "There is no `adaptive.json`" in text
+    frames = tuner.load_run(run.path)
+    assert set(frames.metrics["request_rate"]) == {40.0, 80.0}
+    assert frames.metrics["concurrency"].isna().all()
+    assert len(frames.requests.query("request_rate == 80")) == len(frames.requests) / 2
+    assert len(frames.cycles) == 2
+    found = compare([run, run])
+    assert {row.concurrency for row in found.rows} == {Rate(40), Rate(80)}
+    assert {row["request_rate"] for row in found.to_json()["rows"]} == {40.0, 80.0}
+    assert "40 requests/s, no speculation" in comparison_text(found)
+    again = load_sweep(run.best_yaml)
+    assert again.sweep.workload.levels == loaded.sweep.workload.levels
+
+
+def test_one_of_the_rates_may_decide(tmp_path: Path) -> None:
+    one = DECODE.replace("decode_tok_s}", "decode_tok_s, over: 80/s}")
+    assert rated(tmp_path, one, RATES).sweep.search.objective.level == Rate(80)
+    with pytest.raises(UserError, match=r"over: 8 requests/s is not measured, .* of 40/s, 80/s"):
+        rated(tmp_path, one.replace("80/s", "8/s"), RATES)
+    with pytest.raises(UserError, match=r"concurrency 8 is not measured, .* of 40/s, 80/s"):
+        rated(tmp_path, one.replace("80/s", "8"), RATES)
+
+
+@pytest.mark.parametrize(
+    ("rate", "words"),
+    [
+        ("[4, 4.0]", "request_rate: a level is there twice"),
+        ("[4, 4.0000000001]", "request_rate: a level is there twice"),
+        ("[]", "request_rate"),
+        ("[4, 0]", r"request_rate\[1\]: 0 does not fit"),
+        ("[4, nan]", r"request_rate\[1\]: 'nan' does not fit, write a number"),
+        ("[4, -1]", r"request_rate\[1\]: -1 does not fit"),
+        ("1e9", "request_rate"),
+        ("1e-9", "request_rate"),
+        (".inf", "request_rate"),
+        ("fast", "request_rate"),
+        ("{a: 1}", "request_rate"),
+        ("40, 80", "80"),
+    ],
+)
+def test_a_rate_that_is_none_is_refused_at_its_line(tmp_path: Path, rate: str, words: str) -> None:
+    with pytest.raises(UserError, match=words) as found:
+        rated(tmp_path, rate=rate)
+    assert ".yaml:" in str(found.value)
+    assert "\n" not in str(found.value)
+
+
+def test_several_rates_have_one_cap(tmp_path: Path) -> None:
+    path = rated(tmp_path).path
+    text = path.read_text().replace("request_rate: 40", f"request_rate: {RATES}")
+    path.write_text(text.replace("concurrency: [8]", "concurrency: [8, 16]"))
+    with pytest.raises(UserError, match="level of its own, write one concurrency, the most"):
+        load_sweep(path)
+
+
+def metrics(ratio: tuple[float, float, float] | None, *, overloaded: bool = False) -> dict:
+    value, low, high = ratio or (1.0, 1.0, 1.0)
+    return {
+        "speedup": value, "speedup_low": low, "speedup_high": high,
+        "arrival_request_s": 16.0, "served_request_s": 9.0 if overloaded else 16.0,
+        "wait_growth": 4.0 if overloaded else 1.0, "decode_tok_s": 100.0,
+    }  # fmt: skip
+
+
+PAYS, UNCLEAR, LOSES = (1.4, 1.3, 1.5), (1.0, 0.9, 1.1), (0.8, 0.7, 0.9)
+
+
+def crossed(*ratios: tuple[float, float, float], overloaded: str = "") -> dict[Rate, AtRate]:
+    """At 4, 8, 16, ... requests/s; `overloaded` holds c (candidate) or b (both) for each rate."""
+    marks = overloaded.ljust(len(ratios), "-")
+    record = TrialRecord.model_construct(point=None, metrics={})
+    return {
+        Rate(4 * 2**n): AtRate(record, Interval(*ratio), marks[n] in "cb", marks[n] == "b")
+        for n, ratio in enumerate(ratios)
+    }
+
+
+@pytest.mark.parametrize(
+    ("found", "words"),
+    [
+        (
+            crossed(PAYS, PAYS, LOSES),
+            "Speculation pays up to 8 requests/s; loses from 16 requests/s on",
+        ),
+        (
+            crossed(PAYS, UNCLEAR, LOSES),
+            "Speculation pays up to 4 requests/s; loses from 16 requests/s on; "
+            "at 8 it is unclear, the interval has 1 in it",
+        ),
+        (crossed(PAYS, PAYS), "Speculation pays at every rate measured, up to 8 requests/s"),
+        (crossed(LOSES, LOSES), "Speculation loses at every rate measured, from 4 requests/s on"),
+        (
+            crossed(UNCLEAR, UNCLEAR),
+            "Whether speculation pays is unclear at every rate, 4, 8 requests/s",
+        ),
+        (
+            crossed(LOSES, PAYS),
+            "Speculation pays at 8 requests/s and loses at 4, which is no order of load: "
+            "measure again with more requests",
+        ),
+        (
+            crossed(PAYS, PAYS, overloaded="-c"),
+            "Speculation pays up to 4 requests/s; loses from 8 requests/s on",
+        ),
+        (
+            crossed(PAYS, PAYS, overloaded="-b"),
+            "Speculation pays at every rate measured, up to 8 requests/s",
+        ),
+        (crossed(PAYS), None),
+    ],
+)
+def test_the_rate_at_which_speculation_stops_paying_is_said(
+    found: dict[Rate, AtRate], words: str | None
+) -> None:
+    assert crossing_words(found) == words
+
+
+def test_who_does_not_keep_up_is_said() -> None:
+    assert overload_words(crossed(PAYS, PAYS)) is None
+    assert overload_words(crossed(PAYS, LOSES, LOSES, overloaded="-cb")) == (
+        "Without speculation the server did not keep up with 16, with it nobody kept up with "
+        "8, 16 requests/s"
+    )
+
+
+def test_a_candidate_that_does_not_keep_up_where_the_baseline_does_is_no_answer() -> None:
+    """Its decode speed may be the higher one, while its users wait in a queue that grows."""
+    keeps = {Rate(16): [served(4.0, lambda _: 0.5, 8)]}
+    full = {Rate(16): [served(4.0, lambda _: 1.0, 2)]}
+    search, bad = SearchSpec(), {"16/s": metrics(PAYS, overloaded=True)}
+    (broken,) = broken_limits(bad, search, keeps)
+    assert (broken.concurrency, broken.metric, broken.value) == ("16/s", "served_request_s", 9.0)
+    assert broken.excess == pytest.approx(16 / 9 - 1)
+    assert broken_words([broken]) == (
+        "served_request_s is 9 at 16 requests/s, 44 % below the 16 that came"
+    )
+    assert BrokenLimit.model_validate(broken.model_dump()) == broken
+    assert broken_limits(bad, search, full) == []  # nobody keeps up
+    assert broken_limits(bad, search) == []  # the baseline itself
+    assert broken_limits({"16/s": metrics(PAYS)}, search, keeps) == []
+    other = SearchSpec(objective=ObjectiveSpec(metric="decode_tok_s", over="4/s"))
+    assert broken_limits(bad, other, keeps) == []

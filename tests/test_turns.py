@@ -62,7 +62,8 @@ def test_a_turn_comes_after_what_the_file_has_before_it(tmp_path: Path) -> None:
 
 def test_turns_without_answers_between_them_are_refused(tmp_path: Path) -> None:
     """The second turn alone is another question than the one that was asked."""
-    (tmp_path / "q.jsonl").write_text('{"turns": ["a"]}\n{"question_id": 1, "turns": ["a", "b"]}\n')
+    two = '{"messages": [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]}'
+    (tmp_path / "q.jsonl").write_text('{"prompt": "a"}\n' + two)
     with pytest.raises(
         UserError, match=r"q\.jsonl:2: turn 2 has no answer before it, write it, or"
     ):

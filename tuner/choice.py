@@ -13,6 +13,7 @@ from tuner.ledger.judged import BrokenLimit
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import TrialRecord
 from tuner.search.objective import objective
+from tuner.sweep.level import level_of
 from tuner.sweep.model import ObjectiveSpec
 from tuner.sweep.point import Point
 
@@ -32,11 +33,11 @@ def held_out_objective(record: TrialRecord, spec: ObjectiveSpec) -> float | None
 
 
 def _objective(metrics: Mapping[str, Mapping[str, Any]], spec: ObjectiveSpec) -> float | None:
-    ratios = {int(level): figures.get("speedup") for level, figures in metrics.items()}
+    ratios = {level_of(level): figures.get("speedup") for level, figures in metrics.items()}
     known = {level: ratio for level, ratio in ratios.items() if ratio is not None}
     if not known or len(known) < len(ratios):
         return None
-    if isinstance(spec.over, int) and spec.over not in known:
+    if spec.level is not None and spec.level not in known:
         return None
     return objective(known, spec)
 

@@ -31,6 +31,10 @@ class UserError(Exception):
         self.where = str(where) if where is not None else None
         super().__init__(f"{self.where}: {self.message}" if self.where else self.message)
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """As it was made: by itself an exception is made again from its text alone."""
+        return type(self), (self.message, self.where)
+
 
 class NotComparable(UserError):
     """The runs differ in something that makes their numbers different questions."""
@@ -60,6 +64,8 @@ class Failure(StrEnum):
     """The server answered with something that is not an answer, or not at all."""
     WRONG_SERVER = "WRONG_SERVER"
     """Another server answers on the port."""
+    LOST = "LOST"
+    """The process or the machine that launched and measured is gone, its server with it."""
 
     @property
     def is_configs_own(self) -> bool:
@@ -69,7 +75,12 @@ class Failure(StrEnum):
     @property
     def is_worth_a_retry(self) -> bool:
         """True where the next launch may well succeed."""
-        return self in {Failure.PORT_IN_USE, Failure.CRASH, Failure.CLIENT, Failure.WRONG_SERVER}
+        return self in _WORTH_A_RETRY
+
+
+_WORTH_A_RETRY = frozenset(
+    {Failure.PORT_IN_USE, Failure.CRASH, Failure.CLIENT, Failure.WRONG_SERVER, Failure.LOST}
+)
 
 
 class EngineFailure(Exception):
@@ -83,3 +94,7 @@ class EngineFailure(Exception):
         self.message = one_line(hidden(message))
         self.log_tail = hidden(log_tail)
         super().__init__(f"{label}: {self.message}")
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """As it was made, for another process."""
+        return type(self), (self.label, self.message, self.log_tail)

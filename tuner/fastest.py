@@ -8,6 +8,7 @@ from tuner.choice import is_refuted
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.settled import Settled
 from tuner.measure.statistics import Interval
+from tuner.sweep.level import Level, level_of
 from tuner.sweep.model import ObjectiveSpec
 
 RIVALS = 5
@@ -35,39 +36,39 @@ class LevelBest:
         }
 
 
-def ratios_of(metrics: Mapping[str, Mapping[str, Any]]) -> dict[int, Interval]:
+def ratios_of(metrics: Mapping[str, Mapping[str, Any]]) -> dict[Level, Interval]:
     """By concurrency, ascending; levels without a ratio are left out."""
-    found: dict[int, Interval] = {}
-    for level in sorted(map(int, metrics)):
+    found: dict[Level, Interval] = {}
+    for level in sorted(map(level_of, metrics)):
         figures = metrics[str(level)]
         if (value := figures.get("speedup")) is not None:
             found[level] = Interval(value, figures["speedup_low"], figures["speedup_high"])
     return found
 
 
-def speedups_of(record: TrialRecord | None) -> dict[int, Interval]:
+def speedups_of(record: TrialRecord | None) -> dict[Level, Interval]:
     """A record's ratios to the baseline by concurrency; 1 of the baseline itself."""
     if record is None:
         return {}
     if record.role == "baseline":
-        return {level: Interval(1.0, 1.0, 1.0) for level in sorted(map(int, record.metrics))}
+        return {level: Interval(1.0, 1.0, 1.0) for level in sorted(map(level_of, record.metrics))}
     return ratios_of(record.metrics)
 
 
-def fastest_by_level(settled: Settled, spec: ObjectiveSpec) -> dict[int, LevelBest]:
+def fastest_by_level(settled: Settled, spec: ObjectiveSpec) -> dict[Level, LevelBest]:
     """By concurrency, ascending; levels at which no candidate was compared are left out.
 
     Settings that were launched without speculation are among them.
     Candidates that their own launches have refuted are not in it.
     """
-    found: dict[int, LevelBest] = {}
+    found: dict[Level, LevelBest] = {}
     ledger = settled.ledger
     base = ledger.baseline
     if base is None:
         return found
     shown = [each for each in ledger.records if each.role in ("candidate", "plain")]
     measured = [(each, speedups_of(each)) for each in shown if each.outcome == "ok"]
-    for level in sorted(map(int, base.metrics)):
+    for level in sorted(map(level_of, base.metrics)):
         compared = [(each[level], record) for record, each in measured if level in each]
         if not compared:
             continue

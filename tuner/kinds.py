@@ -16,6 +16,7 @@ from tuner.ledger.record import TrialRecord
 from tuner.measure.metrics import by_kind
 from tuner.measure.samples import Window
 from tuner.measure.statistics import Interval, speedup
+from tuner.sweep.level import Level, level_of
 from tuner.sweep.model import ObjectiveSpec
 
 
@@ -47,13 +48,13 @@ class KindFound:
 
 def kinds_found(
     ledger: Ledger, best: TrialRecord | None, samples: RawSamples, spec: ObjectiveSpec
-) -> dict[int, list[KindFound]]:
+) -> dict[Level, list[KindFound]]:
     """By concurrency, the kinds in order of their names; {} without a candidate to run.
 
     `best` is the candidate to run, `spec` the run's objective. Candidates that are refuted are
     nowhere the fastest. Raises UserError where a file of samples is broken.
     """
-    found: dict[int, list[KindFound]] = {}
+    found: dict[Level, list[KindFound]] = {}
     if best is None:
         return found
     base = ledger.baseline
@@ -62,7 +63,7 @@ def kinds_found(
         for each in ledger.candidates
         if each.outcome == "ok" and each is not best and not is_refuted(ledger, each, spec)
     ]
-    for level in sorted(map(int, best.metrics)):
+    for level in sorted(map(level_of, best.metrics)):
         own = figures_of(best, level, samples)
         below = {} if base is None else figures_of(base, level, samples)
         others = [(each, figures_of(each, level, samples)) for each in rivals]
@@ -72,7 +73,7 @@ def kinds_found(
     return found
 
 
-def kinds_json(found: Mapping[int, Sequence[KindFound]]) -> dict[str, dict[str, Any]]:
+def kinds_json(found: Mapping[Level, Sequence[KindFound]]) -> dict[str, dict[str, Any]]:
     """As `--json` prints it, by concurrency and kind."""
     return {str(n): {each.kind: each.to_json() for each in kinds} for n, kinds in found.items()}
 
@@ -81,7 +82,7 @@ Told = Mapping[str, Mapping[str, Any]]
 """Figures by kind."""
 
 
-def figures_of(record: TrialRecord, level: int, samples: RawSamples) -> Told:
+def figures_of(record: TrialRecord, level: Level, samples: RawSamples) -> Told:
     """A trial's figures by kind at one concurrency, from its samples where its line, written by an
     older specbench, has none; {} where neither is there."""
     told: Told | None = record.metrics.get(str(level), {}).get("by_kind")
@@ -94,7 +95,7 @@ def figures_of(record: TrialRecord, level: int, samples: RawSamples) -> Told:
 
 def _found(
     kind: str,
-    level: int,
+    level: Level,
     best: tuple[TrialRecord, Told],
     base: tuple[TrialRecord | None, Told],
     others: Sequence[tuple[TrialRecord, Told]],
@@ -120,7 +121,7 @@ def _found(
 
 
 def _ratio(
-    below: TrialRecord | None, above: TrialRecord, level: int, kind: str, samples: RawSamples
+    below: TrialRecord | None, above: TrialRecord, level: Level, kind: str, samples: RawSamples
 ) -> Interval | None:
     """`above` over `below` in decode speed on one kind; None where samples are missing."""
     if below is None:

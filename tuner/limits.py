@@ -17,7 +17,7 @@ class LimitsFound:
     """What came of `search.limits`."""
 
     asked: Mapping[str, float]
-    """{} where nothing was asked; then nobody breaks anything."""
+    """{} where nothing was asked; then the only thing to break is a rate to keep up with."""
     baseline: Sequence[BrokenLimit]
     broken: tuple[tuple[TrialRecord, Sequence[BrokenLimit]], ...]
     """Candidates that are not recommended because they, or launches of their own, break a limit,
@@ -38,8 +38,8 @@ class LimitsFound:
         return frozenset(record.trial for record, _ in self.broken)
 
     def to_json(self) -> dict[str, Any]:
-        """As `--json` prints it; {} where nothing was asked."""
-        if not self.asked:
+        """As `--json` prints it; {} where nothing was asked and nobody broke anything."""
+        if not self.asked and not self.broken:
             return {}
         told = [{"point": each.point, "broken": _told(found)} for each, found in self.broken]
         return {
@@ -52,7 +52,7 @@ class LimitsFound:
 
     def words(self) -> str:
         """Who breaks them, in a line."""
-        words = [f"limits: {limits_words(self.asked)}"]
+        words = [f"limits: {limits_words(self.asked) or 'to keep up with the rate'}"]
         if self.baseline:
             words.append(f"the baseline breaks them ({broken_words(self.baseline)})")
         many = len(self.broken)
@@ -68,7 +68,9 @@ class LimitsFound:
             return told
         found = next((found for each, found in self.broken if each is fastest), None)
         if found is not None:
-            told += f"; no faster candidate keeps {limits_words(self.asked)}: "
+            told += (
+                f"; no faster candidate keeps {limits_words(self.asked) or 'up with the rate'}: "
+            )
             told += f"{fastest.at.label()} has {broken_words(found)}"
         elif told:
             told += f"; {fastest.at.label()} keeps them"

@@ -28,6 +28,7 @@ from tuner.sweep.trusted import trusted_code
 from tuner.sweep.workload import held_out
 from tuner.trial.baselines import launches_again
 from tuner.trial.block import Block, Blocks, launches_of
+from tuner.trial.slot_rules import planned_slots, slot_notes
 
 ASSUMED_LAUNCH_S = 180.0
 """A launch of an 8B to 70B model with graph capture; a large one takes ten minutes and more."""
@@ -50,11 +51,17 @@ class Estimate:
     basis: str
     comm_s: float = 0.0
     """Of the stage comm."""
+    slots: int = 1
+    beside: tuple[int, int] = (0, 0)
+    """Launches and points of them that are measured in slots side by side."""
 
     @property
     def hours(self) -> float:
         """Launches, measurements and the stage comm together."""
-        servers = self.launches * self.launch_s + self.trials * self.measure_s
+        launches, trials = self.beside
+        apart = 1 - 1 / self.slots
+        servers = (self.launches - launches * apart) * self.launch_s
+        servers += (self.trials - trials * apart) * self.measure_s
         return (servers + self.comm_s) / 3600
 
 
@@ -86,6 +93,7 @@ class Plan:
             "collapsed": dict(space.collapsed),
             "launches": self.estimate.launches,
             "hours": round(self.estimate.hours, 2),
+            "slots": self.estimate.slots,
             "basis": self.estimate.basis,
             "memory": None if self.memory is None else self.memory.to_json(),
             "notes": list(self.notes),
@@ -127,6 +135,7 @@ def make_plan(
             *([trusted] if (trusted := trusted_code(sweep)) is not None else []),
             *blocks.notes(),
             *_comm_notes(loaded),
+            *slot_notes(loaded, os.environ),
             *_prompt_notes(loaded),
             *_task_notes(loaded),
         ),
@@ -151,6 +160,7 @@ def make_plan(
 def _estimate(loaded: LoadedSweep, blocks: Blocks, earlier: Sequence[TrialRecord]) -> Estimate:
     sweep = loaded.sweep
     launches, trials, workload = 0, 1, sweep.workload
+    slots, beside = planned_slots(loaded, os.environ), (0, 0)
     if sweep.engine.kind != "endpoint":
         points = len(loaded.space.points)
         wanted = points if sweep.search.sampler == "grid" else min(points, sweep.search.trials)
@@ -160,8 +170,10 @@ def _estimate(loaded: LoadedSweep, blocks: Blocks, earlier: Sequence[TrialRecord
         again = launches_again(sweep.baseline.launches, candidates)
         plain = any(point.settings is not None for point in loaded.space.points)
         more = again + confirmed + plain
-        launches, trials = 1 + candidates + more, 1 + wanted + more
-        most = max(workload.requests, *workload.concurrency)
+        abreast = slots if slots > 1 else 0
+        beside = (candidates + abreast, wanted + abreast)
+        launches, trials = 1 + beside[0] + more, 1 + beside[1] + more
+        most = max(map(workload.requests_at, workload.levels))
         if confirmed and held_out(loaded.prompts, most, workload.seed):
             trials += 2  # the other prompts: of the baseline, of the winner
     launch_s, launch_basis = _launch_time(sweep, earlier)
@@ -169,10 +181,11 @@ def _estimate(loaded: LoadedSweep, blocks: Blocks, earlier: Sequence[TrialRecord
     measure = sweep.measure
     one = workload.output_tokens / speed
     measure_s = 0.0
-    for level in workload.concurrency:
-        window = max(workload.requests, level) / level * one
-        if workload.request_rate is not None:  # the last one comes then, and takes its time
-            window = max(window, max(workload.requests, level) / workload.request_rate + one)
+    for level in workload.levels:
+        count, rate = workload.requests_at(level), workload.rate(level)
+        window = max(1.0, count / workload.streams(level)) * one
+        if rate is not None:  # the last one comes then, and takes its time
+            window = max(window, count / rate + one)
         measure_s += measure.windows * window + measure.warmup_requests * one
     return Estimate(
         launches=launches,
@@ -182,6 +195,8 @@ def _estimate(loaded: LoadedSweep, blocks: Blocks, earlier: Sequence[TrialRecord
         basis=f"{launch_s:.0f} s a launch, {launch_basis}; "
         f"{speed:.4g} tok/s a stream, {speed_basis}",
         comm_s=expected(loaded)[1] if _times_comm(loaded) else 0.0,
+        slots=slots,
+        beside=beside,
     )
 
 

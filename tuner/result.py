@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from tuner.choice import answer_of, far_outputs, fastest_candidate, objective_of
+from tuner.crossing import AtRate, crossing
 from tuner.fastest import LevelBest, fastest_by_level, ratios_of, speedups_of
 from tuner.kinds import KindFound, kinds_found, kinds_json
 from tuner.ledger.judged import OutputsLine
@@ -16,6 +17,7 @@ from tuner.ledger.run import Run
 from tuner.ledger.settled import Settled, settle
 from tuner.limits import LimitsFound
 from tuner.measure.statistics import Interval
+from tuner.sweep.level import Level, Rate
 from tuner.sweep.model import ObjectiveSpec, SearchSpec, Sweep
 
 _FAR = "outputs are far from the baseline's"
@@ -34,12 +36,14 @@ class Result:
     best: TrialRecord | None
     """`fastest` where its objective is above 1, or `plain` where that is faster still; None: no
     speculation is the best, or `fastest` is None too and nothing is known."""
-    speedup: Mapping[int, Interval]
+    speedup: Mapping[Level, Interval]
     """Of `best` by concurrency; exactly 1 where the baseline is the best; {} where nothing was
     compared: no baseline, no candidate with numbers, an endpoint."""
-    by_level: Mapping[int, LevelBest]
+    by_level: Mapping[Level, LevelBest]
     """The fastest at each concurrency; {} where nothing was compared."""
-    by_kind: Mapping[int, Sequence[KindFound]]
+    by_rate: Mapping[Rate, AtRate]
+    """Whether speculation pays at each of several request rates; {} of a run at concurrencies."""
+    by_kind: Mapping[Level, Sequence[KindFound]]
     """Kinds of prompts at each concurrency, of `fastest`; {} where nothing was compared."""
     confirmed: TrialRecord | None
     """`best` measured again on a server of its own, where that was done: it was on a shared one."""
@@ -68,7 +72,8 @@ class Result:
         """The object that `sweep --json` prints; `confirmed` is there where that was done,
         `held_out` where that launch was also measured on prompts that nothing was chosen on,
         `settings_alone` where the best one's own settings were launched without speculation,
-        `baseline_drift` where the baseline was launched more than once."""
+        `by_rate` where the levels are request rates, `baseline_drift` where the baseline was
+        launched more than once."""
         again: dict[str, Any] = {}
         if self.confirmed is not None:
             again["confirmed"] = _shown(speedups_of(self.confirmed))
@@ -77,6 +82,8 @@ class Result:
                 again["held_out"] = {"prompts": self.confirmed.held_out.prompts, "speedup": shown}
         if self.plain is not None:
             again["settings_alone"] = _shown(speedups_of(self.plain))
+        if self.by_rate:
+            again["by_rate"] = {str(rate): each.to_json() for rate, each in self.by_rate.items()}
         if self.settled.baselines:
             again["baseline_drift"] = _drift(self.settled)
         return {
@@ -127,6 +134,7 @@ def summarise_run(run: Run, samples: RawSamples | None = None) -> Result:
         best=best,
         speedup=speedups_of(best or baseline) if compared else {},
         by_level=fastest_by_level(settled, spec) if compared else {},
+        by_rate=crossing(settled) if compared else {},
         by_kind=kinds_found(ledger, fastest, samples, spec) if compared else {},
         confirmed=again if again is not None and again.outcome == "ok" else None,
         outputs=outputs_of(ledger, best),
@@ -209,12 +217,12 @@ def _within(search: SearchSpec) -> str:
     return "" if search.deadline is None else ", the deadline left no time for the first one"
 
 
-def held_out_of(record: TrialRecord) -> dict[int, Interval]:
+def held_out_of(record: TrialRecord) -> dict[Level, Interval]:
     """The same on prompts that no candidate was chosen on; {} where that was not measured."""
     return {} if record.held_out is None else ratios_of(record.held_out.metrics)
 
 
-def _shown(ratios: Mapping[int, Interval]) -> dict[str, dict[str, float | None]]:
+def _shown(ratios: Mapping[Level, Interval]) -> dict[str, dict[str, float | None]]:
     return {str(level): each.to_json() for level, each in ratios.items()}
 
 

@@ -250,7 +250,7 @@ def test_a_clock_doubt_has_its_numbers() -> None:
 def test_every_check_has_its_row_in_the_docs() -> None:
     """A user who looks up a doubt finds its cause and what to try."""
     table = Path("docs/checks.md").read_text(encoding="utf-8")
-    sources = [*Path("tuner/measure/checks").glob("*.py"), Path("tuner/trial/bench.py")]
+    sources = [*Path("tuner/measure/checks").glob("*.py"), Path("tuner/trial/booking.py")]
     named = {
         name
         for path in sources

@@ -61,7 +61,7 @@ def test_any_run_can_be_the_reference(tmp_path: Path) -> None:
         ("tp: 4", "tp: 2", "model.tp is 4 in the first run and 2 here"),
         ("output_tokens: 100", "output_tokens: 200", "output_tokens"),
         ("requests: 8", "requests: 8, temperature: 0.7", "temperature"),
-        ("concurrency: [1]", "concurrency: [2]", "no concurrency in common"),
+        ("concurrency: [1]", "concurrency: [2]", "no level in common"),
     ],
 )
 def test_unlike_runs_are_refused_with_the_reason(

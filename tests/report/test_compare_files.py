@@ -76,7 +76,10 @@ def test_requests_of_a_file_are_not_those_of_a_run(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changed", "reason"),
     [
-        ({"max_concurrency": 16}, r"no concurrency in common \(1 in the first and 16 here\)"),
+        (
+            {"max_concurrency": 16},
+            r"no level in common \(concurrency 1 in the first and concurrency 16 here\)",
+        ),
         ({"server_info": {"model_path": "example/other"}}, "the model is example/target in the"),
         ({"server_info": {"simulated": {}}}, "one is measured on hardware, the other simulated"),
     ],

@@ -106,7 +106,7 @@ def test_every_column_of_every_committed_run_is_described(path: Path) -> None:
     """A column without its unit is guessed at. Metrics are in docs/metrics.md."""
     run = tuner.load_run(path)
     metrics = Path("docs/metrics.md").read_text()
-    common = {"trial", "role", "label", "concurrency", *run.trials.columns}
+    common = {"trial", "role", "label", "concurrency", "request_rate", *run.trials.columns}
     for name in FRAMES:
         told = inspect.getdoc(getattr(RunFrames, name)) or ""
         for column in getattr(run, name).columns:

@@ -1,5 +1,8 @@
 """A user's own prompts: a mistake costs one sentence with its line."""
 
+import bz2
+import gzip
+import lzma
 from pathlib import Path
 
 import pytest
@@ -19,9 +22,14 @@ WRONG = [
     (b'{"prompt": "b", "x\\ny\\u0000": 1}', "unknown key 'x\\ny\\x00'"),
     (b'{"prompt": "\xff"}', "this is not UTF-8 text"),
     (b'{"prompt": "b"', "this line is not JSON"),
-    (b"[" * 100_000, "this line is not JSON"),
+    (b"[" * 100_000, "this is nested too deep"),
     (b'{"prompt": " "}', "this prompt is empty"),
     (b'{"prompt": "b", "id": "line-1"}', "id 'line-1' is there twice"),
+    (b'{"prompt": "b", "kind": ""}', "id and kind are words"),
+    (b'{"prompt": "b", "id": "x\\ny"}', "id and kind are one line each"),
+    (b'{"prompt": "b\0"}', "there is a NUL in this line"),
+    (b"{", "this object goes on in the next line, put each on a line of its own"),
+    (b'{"prompt": "b"}\r{"prompt": "c"}', "lines end in CR alone here"),
     (b'{"prompt": "b", "id": 3}', "id and kind are texts"),
 ]
 
@@ -51,3 +59,25 @@ def test_a_file_without_prompts_is_named(tmp_path: Path) -> None:
     (tmp_path / "p.jsonl").write_bytes(b"\n")
     with pytest.raises(UserError, match=r"p\.jsonl:1: there is no prompt"):
         load_prompts("p.jsonl", tmp_path)
+
+
+OTHERS = [
+    (gzip.compress(GOOD), "this is compressed by gzip, unpack it with gunzip"),
+    (bz2.compress(GOOD), "this is compressed by bzip2, unpack it with bunzip2"),
+    (lzma.compress(GOOD), "this is compressed by xz, unpack it with unxz"),
+    (b"\x28\xb5\x2f\xfd rest", "this is compressed by zstd, unpack it with unzstd"),
+    (b"PK\x03\x04 rest", "this is a zip archive, unpack it and name the file in it"),
+    (b"PAR1 rest", "this is a Parquet file, save its rows as JSON Lines"),
+    (GOOD.decode().encode("utf-16"), "this is UTF-16 text, save the prompts as UTF-8"),
+]
+
+
+@pytest.mark.parametrize(("data", "said"), OTHERS, ids=[said for _, said in OTHERS])
+def test_a_file_of_another_sort_is_called_by_its_name(
+    tmp_path: Path, data: bytes, said: str
+) -> None:
+    """`not UTF-8` sends people to look for an odd letter in an archive."""
+    (tmp_path / "p.jsonl").write_bytes(data)
+    with pytest.raises(UserError) as caught:
+        load_prompts("p.jsonl", tmp_path)
+    assert str(caught.value).startswith(f"{tmp_path}/p.jsonl:1: {said}")

@@ -6,7 +6,7 @@ a run: a winner without a launch of its own is what nobody who wants results by 
 
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -119,9 +119,14 @@ class Pace:
         records: list[TrialRecord] = []
         began = self.clock.monotonic()
         yield records
+        self.took(began, records)
+
+    def took(self, began: float, records: Sequence[TrialRecord]) -> None:
+        """Take a launch that began at `began`, by this clock, and is over now. Of launches side by
+        side each one is timed by itself."""
         self._see(self.clock.monotonic() - began, records)
 
-    def _see(self, seconds: float, records: list[TrialRecord]) -> None:
+    def _see(self, seconds: float, records: Sequence[TrialRecord]) -> None:
         """A launch that failed says nothing of one that goes well."""
         if not records or any(each.outcome != "ok" for each in records):
             return

@@ -1,12 +1,17 @@
 """The whole of a sweep: baseline, candidates until enough, and what came of it."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
+from tuner.campaign.abreast import measure_abreast
 from tuner.campaign.budget import CLOCK, Budget, Clock, Pace
 from tuner.campaign.candidates import search_candidates
 from tuner.campaign.closing import confirms
 from tuner.campaign.communication import narrowed_by_comm
+from tuner.campaign.conversations import with_conversations
 from tuner.campaign.going import Progress, Search, Standing, standing_of
 from tuner.campaign.shown import Showing, Watched, layout_of
 from tuner.campaign.studied import (
@@ -18,6 +23,7 @@ from tuner.campaign.studied import (
 from tuner.campaign.telling import Telling
 from tuner.engine import gpu
 from tuner.engine.base import Engine
+from tuner.engine.process import interrupts_deferred
 from tuner.engine.sglang.launches import Launches
 from tuner.engine.sglang.revisions import (
     ModelFacts,
@@ -37,6 +43,9 @@ from tuner.sweep.task import task_hash
 from tuner.sweep.workload import content_hash
 from tuner.trial.bench import Asked, Bench
 from tuner.trial.block import Blocks
+from tuner.trial.job import bare
+from tuner.trial.slot_rules import Slot, slots_of
+from tuner.trial.slots import Slots
 from tuner.trial.taken import Windows
 
 
@@ -151,6 +160,7 @@ def measure_all(
         for crowd in gpu.crowded(Launches(loaded.sweep, os.environ).environment):
             progress.note(f"{crowd}, before the first launch")
     if loaded.sweep.engine.kind == "endpoint":
+        loaded = with_conversations(loaded, run, engine, progress.phase)
         _measure_endpoint(Bench.prepare(engine, loaded, run, progress.phase), progress)
     else:
         # Before the first launch: a storage that does not work is a mistake in the sweep file.
@@ -159,8 +169,10 @@ def measure_all(
         showing = Showing(run, loaded.sweep, layout, stored)
         watched = Watched(progress, showing)
         try:
+            loaded = with_conversations(loaded, run, engine, watched.phase)
             bench = Bench.prepare(engine, loaded, run, watched.phase)
-            _search(bench, loaded, budget, watched, clock)
+            with _placed(bench, loaded, watched) as placed:
+                _search(placed, loaded, budget, watched, clock)
         finally:
             showing.stop()
             if showing.lost is not None:
@@ -169,6 +181,31 @@ def measure_all(
                     "a resumed run writes the study anew"
                 )
     return summarise_run(run)
+
+
+@contextmanager
+def _placed(bench: Bench, loaded: LoadedSweep, progress: Progress) -> Iterator[Bench]:
+    """The bench with the places that `slots` asks for, until the block is through."""
+    slots = slots_of(loaded, os.environ)
+    if len(slots) < 2:
+        yield bench
+        return
+    for slot in slots:
+        progress.note(_slot_words(slot))
+    places = Slots(bare(bench), slots, progress.phase)
+    try:
+        yield replace(bench, places=places)
+    finally:
+        with interrupts_deferred():
+            places.close()
+
+
+def _slot_words(slot: Slot) -> str:
+    line = slot.line(alone=True)
+    gpus = "the GPUs as they are" if line.gpus is None else f"GPUs {', '.join(line.gpus)}"
+    if line.cpus is None:
+        return f"{slot.name}: {gpus}, any CPU (their NUMA node is not known)"
+    return f"{slot.name}: {gpus}, CPUs {line.cpus} of NUMA node {line.numa}"
 
 
 def _search(
@@ -180,6 +217,8 @@ def _search(
     for note in Blocks.of(engine, loaded).notes():
         progress.note(note)
     baseline = _baseline(bench, _wanted(loaded, run), pace, progress)
+    if budget.why_not(pace.expected()) is None:
+        measure_abreast(bench, baseline, _wanted(loaded, run), progress)
     left = narrowed_by_comm(loaded, run, budget, progress)
     study = study_of(left.loaded, run, progress.note, left.timed)
     blocks, wanted = Blocks.of(engine, left.loaded), _wanted(left.loaded, run)

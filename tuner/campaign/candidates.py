@@ -1,71 +1,166 @@
 """The search over candidates: which are measured, in which launches, until there are enough."""
 
-from dataclasses import replace
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 
-from tuner.campaign.closing import baseline_in_the_middle, close, closing_s
+from tuner.campaign.closing import baseline_in_the_middle, close, closing_s, is_baseline_due
+from tuner.campaign.flight import Flight
 from tuner.campaign.going import Search, standing_of
-from tuner.campaign.studied import verdict_of
+from tuner.campaign.studied import line_of, verdict_of
+from tuner.engine.process import interrupts_deferred
 from tuner.ledger.record import TrialRecord
-from tuner.search.study import Proposal
+from tuner.search.asked import Proposal
+from tuner.sweep.point import Point
 from tuner.trial.bench import Asked
-from tuner.trial.shared import SharedTrial, measure_together
+from tuner.trial.places import Launches
+from tuner.trial.shared import SharedTrial, launches_together, measure_together
 
 
 def search_candidates(search: Search) -> None:
     """Candidates until enough, a launch for each or for each block; then the winner alone."""
-    study, progress = search.study, search.progress
-    most, failures_in_a_row = search.bench.sweep.search.max_failures, 0
     _finish_cut_off(search)
-    while search.room > 0:
-        ahead = search.pace.expected(search.shared_points) + closing_s(search)
-        if (why := search.budget.why_not(ahead)) is not None:
-            progress.note(f"{why}, no new candidate is begun")
-            break
-        handed_over, proposal = study.handed_over, study.propose()
-        if study.handed_over != handed_over:
-            progress.note(
-                f"{study.handed_over}; {search.bench.sweep.search.sampler} chooses from here"
-            )
-        if proposal is None:
-            if study.stopped is not None:
-                progress.note(f"the search ends here: {study.stopped.why}")
-            break
-        baseline_in_the_middle(search)  # not before a search that ends here: then it is the end
-        for record in _measure(search, proposal):
-            failures_in_a_row = failures_in_a_row + 1 if record.outcome == "failed" else 0
-        if failures_in_a_row >= most:
-            progress.note(f"{failures_in_a_row} trials in a row failed, the run stops")
-            break
-    if failures_in_a_row < most:
+    candidates = _Candidates(search)
+    try:
+        while candidates.go_on():
+            pass
+    except BaseException as error:
+        with interrupts_deferred():
+            candidates.flight.abort(error)
+        raise
+    if not candidates.has_failed:
         close(search)
 
 
-def _measure(search: Search, proposal: Proposal) -> list[TrialRecord]:
-    """Measure a proposed point with what its launch can measure besides, and tell the study."""
-    bench, point, decision = search.bench, proposal.point, proposal.decision
-    if decision is not None and search.left_out:
-        decision = replace(decision, excluded={**search.left_out, **decision.excluded})
-    points = search.blocks.around(point, bench.run.ledger().records, search.room)
-    race = search.races.next(point, decision)
-    with search.pace.launching() as records:
+@dataclass(frozen=True)
+class _Going:
+    """A candidate that is being measured, with what its launch measures besides."""
+
+    proposal: Proposal
+    points: tuple[Point, ...]
+    began: float
+    """By the pace's clock."""
+
+
+@dataclass
+class _Candidates:
+    """The candidates of a run, as many at a time as there are places."""
+
+    search: Search
+    flight: Flight[_Going] = field(init=False)
+    failures: int = 0
+    """In a row, as the ledger has them."""
+    has_failed: bool = False
+    """Too many did; nothing more is begun."""
+    is_over: bool = False
+    """Nothing more is proposed."""
+    held: list[Proposal] = field(init=False)
+    """Proposals that are made and not begun: those that a crash cut off, and one that waits for a
+    baseline."""
+
+    def __post_init__(self) -> None:
+        self.flight = Flight(self.search.bench.alone)
+        self.held = list(self.search.study.pending)
+
+    def go_on(self) -> bool:
+        """Begin what can be begun, wait for one that ends; False where nothing is left to do."""
+        while self._may_begin() and (proposal := self._next()) is not None:
+            if is_baseline_due(self.search):
+                self.held.insert(0, proposal)
+                if self.flight.tags:
+                    break  # it is measured alone
+                baseline_in_the_middle(self.search)
+                self.held.pop(0)
+            self._begin(proposal)
+        if not self.flight.tags:
+            return False
+        going, records = self.flight.land()
+        self._told(going, records)
+        return True
+
+    def _may_begin(self) -> bool:
+        search, running = self.search, self.flight.tags
+        if self.is_over or self.has_failed or not self.flight.has_room:
+            return False
+        if search.room <= sum(len(each.points) for each in running):
+            return False
+        most = search.bench.sweep.search.max_failures
+        if self.failures and len(running) >= most - self.failures:
+            return False  # the next ones may fail as well
+        ahead = search.pace.expected(search.shared_points) + closing_s(search)
+        if (why := search.budget.why_not(ahead)) is not None:
+            search.progress.note(f"{why}, no new candidate is begun")
+            self.is_over = True
+            return False
+        return True
+
+    def _next(self) -> Proposal | None:
+        """The next proposal; None where there is none, or none before something has ended."""
+        if self.held:
+            return self.held.pop(0)
+        search, study = self.search, self.search.study
+        along = [point for each in self.flight.tags for point in each.points[1:]]
+        handed_over, proposal = study.handed_over, study.propose(along)
+        if study.handed_over != handed_over:
+            search.progress.note(
+                f"{study.handed_over}; {search.bench.sweep.search.sampler} chooses from here"
+            )
+        if proposal is None and not self.flight.tags and study.stopped is not None:
+            search.progress.note(f"the search ends here: {study.stopped.why}")
+        return proposal
+
+    def _begin(self, proposal: Proposal) -> None:
+        """Launch for a proposed point, with what its launch can measure besides."""
+        search, running = self.search, self.flight.tags
+        bench, point, decision = search.bench, proposal.point, proposal.decision
+        if decision is not None and search.left_out:
+            decision = replace(decision, excluded={**search.left_out, **decision.excluded})
+        room = search.room - sum(len(each.points) for each in running)
+        taken = {other for each in running for other in each.points}
+        taken |= {each.point for each in search.study.pending}
+        points = search.blocks.around(point, bench.run.ledger().records, room, taken)
+        race = search.races.next(point, decision)
+        known = line_of(proposal.asked) if self._is_beside_others(proposal) else None
+        launches: Launches[Sequence[TrialRecord]]
         if len(points) > 1:
-            shared = SharedTrial(points, search.baseline, decision=decision, race=race)
-            records += measure_together(bench, shared)
+            shared = SharedTrial(points, search.baseline, decision=decision, race=race, known=known)
+            launches = launches_together(bench, shared)
         else:
-            asked = Asked("candidate", point, decision, race=race)
-            records.append(bench.measure(asked, search.baseline).record)
-    spec = bench.sweep.search.objective
-    search.study.tell(proposal, verdict_of(records[0], spec))
-    _tell_unasked(search, records[1:])
-    for record in records:
-        search.progress.recorded(record, standing_of(bench, search.wanted, record))
-    if (why := records[0].switch_failure) is not None:
-        search.progress.note(f"a launch for {len(points)} chain lengths failed ({why}): those that "
-                             "it did not measure have one launch each")  # fmt: skip
-    return records
+            asked = Asked("candidate", point, decision, race=race, known=known)
+            launches = _one(search, asked)
+        self.flight.begin(_Going(proposal, points, search.pace.clock.monotonic()), launches)
+
+    def _is_beside_others(self, proposal: Proposal) -> bool:
+        """Whether its line must say what was known: the lines above it do not."""
+        asked = proposal.asked
+        plain = asked.after == len(self.search.bench.run.ledger().candidates)
+        return not plain or bool(asked.beside) or self.flight.places.count > 1
+
+    def _told(self, going: _Going, records: Sequence[TrialRecord]) -> None:
+        """Tell the study and whoever listens."""
+        search, bench = self.search, self.search.bench
+        spec = bench.sweep.search.objective
+        search.pace.took(going.began, records)
+        search.study.tell(going.proposal, verdict_of(records[0], spec))
+        _tell_unasked(search, records[1:])
+        for record in records:
+            search.progress.recorded(record, standing_of(bench, search.wanted, record))
+            self.failures = self.failures + 1 if record.outcome == "failed" else 0
+        if (why := records[0].switch_failure) is not None:
+            search.progress.note(
+                f"a launch for {len(going.points)} chain lengths failed ({why}): those that "
+                "it did not measure have one launch each"
+            )
+        if self.failures >= bench.sweep.search.max_failures and not self.has_failed:
+            search.progress.note(f"{self.failures} trials in a row failed, the run stops")
+            self.has_failed = True
 
 
-def _tell_unasked(search: Search, records: list[TrialRecord]) -> None:
+def _one(search: Search, asked: Asked) -> Launches[Sequence[TrialRecord]]:
+    measured = yield from search.bench.launches(asked, search.baseline)
+    return [measured.record]
+
+
+def _tell_unasked(search: Search, records: Sequence[TrialRecord]) -> None:
     for record in records:
         assert record.at is not None
         verdict = verdict_of(record, search.bench.sweep.search.objective)

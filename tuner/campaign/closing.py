@@ -53,12 +53,15 @@ def confirms(sweep: Sweep) -> bool:
     return "confirm" in sweep.search.active_stages or sweep.server.step_switch
 
 
+def is_baseline_due(search: Search) -> bool:
+    """Whether the baseline is to be launched once more before the next candidate."""
+    launches = search.bench.sweep.baseline.launches
+    return is_due_in_the_middle(search.bench.run.ledger(), launches, search.launches)
+
+
 def baseline_in_the_middle(search: Search) -> None:
     """The baseline once more, where half of the candidates' launches are done."""
-    bench = search.bench
-    launches = bench.sweep.baseline.launches
-    if is_due_in_the_middle(bench.run.ledger(), launches, search.launches):
-        _baseline_again(search, at_the_end=False)
+    _baseline_again(search, at_the_end=False)
 
 
 def _baseline_at_the_end(search: Search) -> None:

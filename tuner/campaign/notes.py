@@ -10,6 +10,7 @@ from tuner.ledger.limits import broken_words
 from tuner.ledger.lines import is_simulated
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
+from tuner.sweep.level import at, axis, level_of
 from tuner.sweep.markdown import MISSING, block, code, escaped, markdown_table
 from tuner.sweep.model import Sweep
 
@@ -18,6 +19,7 @@ _ROLES = {
     "candidate": "A candidate.",
     "confirm": "The winner once more, on a server of its own.",
     "plain": "The winner's settings without speculation.",
+    "abreast": "No speculation in every place at once: what servers side by side do to each other.",
 }
 _COLUMNS = {
     "output_tok_s": "output tok/s",
@@ -61,7 +63,9 @@ def _figures(metrics: Mapping[str, Mapping[str, Any]]) -> str:
         [level, *(_number(figures.get(name)) for name in _COLUMNS), _speedup(figures)]
         for level, figures in metrics.items()
     ]
-    return markdown_table(["concurrency", *_COLUMNS.values(), "speed-up (95 %)"], rows, 0)
+    return markdown_table(
+        [axis([level_of(each) for each in metrics]), *_COLUMNS.values(), "speed-up (95 %)"], rows, 0
+    )
 
 
 def _number(value: float | None) -> str:
@@ -118,5 +122,5 @@ def study_note(run: Run, sweep: Sweep, answer: str) -> str:
 
 def _kind(sweep: Sweep) -> str:
     spec = sweep.search.objective
-    over = f"at concurrency {spec.over}" if isinstance(spec.over, int) else f"{spec.over} over all"
+    over = f"{spec.over} over all" if spec.level is None else at(spec.level)
     return f"{code(spec.metric)}, {over}"

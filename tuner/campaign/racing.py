@@ -9,6 +9,7 @@ from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.measure.racing import WindowSpread
 from tuner.search.decision import Decision
+from tuner.sweep.level import Level
 from tuner.sweep.model import Sweep
 from tuner.sweep.point import Point
 from tuner.trial.race import Race
@@ -26,7 +27,7 @@ class Races:
     run: Run
     sweep: Sweep
     baseline: Windows
-    _spreads: dict[int, Mapping[int, WindowSpread]] = field(default_factory=dict)
+    _spreads: dict[int, Mapping[Level, WindowSpread]] = field(default_factory=dict)
     """By trial, then by concurrency."""
     _incumbent: tuple[int, Windows] | None = None
 
@@ -38,8 +39,8 @@ class Races:
         measure = self.sweep.measure
         if measure.windows < 2 or not measure.racing:
             return None
-        ledger, levels = self.run.ledger(), self.sweep.workload.concurrency
-        measured = [r for r in ledger.records if r.role not in ("baseline", "plain")]
+        ledger, levels = self.run.ledger(), self.sweep.workload.levels
+        measured = [r for r in ledger.records if r.role in ("candidate", "confirm")]
         recent = [each for each in measured if each.outcome == "ok"][-RECENT:]
         spreads = {
             level: WindowSpread.sum(each.get(level, WindowSpread()) for each in self._of(recent))
@@ -60,7 +61,7 @@ class Races:
             return "no speculation", self.baseline
         return f"trial {best.trial}, the best before it", self._incumbent[1]
 
-    def _of(self, records: Iterable[TrialRecord]) -> list[Mapping[int, WindowSpread]]:
+    def _of(self, records: Iterable[TrialRecord]) -> list[Mapping[Level, WindowSpread]]:
         metric = self.sweep.search.objective.metric
         for record in records:
             if record.trial not in self._spreads:

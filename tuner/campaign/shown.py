@@ -18,6 +18,7 @@ from tuner.ledger.settled import Settling
 from tuner.search.shown import Layout, Shown, State
 from tuner.search.stored import StoredStudy
 from tuner.sweep.fields import UNSET
+from tuner.sweep.level import Rate, at, level_of
 from tuner.sweep.model import Sweep
 from tuner.sweep.point import Point
 from tuner.sweep.shown import shortened
@@ -32,7 +33,7 @@ def layout_of(run: Run, sweep: Sweep, points: Sequence[Point]) -> Layout:
     Without speculation steps, topk, tokens and the draft's TP are 0: the baseline is on every axis.
     """
     levels = objective_levels(sweep)
-    names = tuple(f"speed-up at concurrency {level}" for level in levels)
+    names = tuple(f"speed-up {at(level)}" for level in levels)
     measured = [record.at for record in run.records() if record.role != "plain"]
     axes: dict[str, dict[tuple[type, Any], None]] = {}
     shown = [_params(sweep, point) for point in {None: 0, **dict.fromkeys([*points, *measured])}]
@@ -42,11 +43,12 @@ def layout_of(run: Run, sweep: Sweep, points: Sequence[Point]) -> Layout:
     if all(each.get("eagle_topk") == 1 for each in shown[1:]):  # they follow from num_steps
         axes.pop("num_draft_tokens", None)
     differing = [name for name in axes if len({repr(each.get(name)) for each in shown[1:]}) > 1]
-    over = sweep.search.objective.over
+    spec = sweep.search.objective
+    over = spec.over if spec.level is None else at(spec.level)
     return Layout(
         run.id,
         run.settings.identity,
-        names or (f"speed-up ({over if isinstance(over, str) else f'at concurrency {over}'})",),
+        names or (f"speed-up ({over})",),
         {name: tuple(value for _, value in axes[name]) for name in differing},
     )
 
@@ -115,8 +117,8 @@ def _values(sweep: Sweep, record: TrialRecord) -> tuple[float, ...]:
 
 
 def _attributes(record: TrialRecord) -> Iterator[tuple[str, Any]]:
-    """Every figure by concurrency, `c8.output_tok_s`, and what is known besides, in few words: a
-    long one pushes the page off the screen. The note has it whole."""
+    """Every figure by level, `c8.output_tok_s` or `r4.` at 4 requests/s, and what is known
+    besides, in few words: a long one pushes the page off the screen. The note has it whole."""
     yield "configuration", "no speculation" if record.at is None else record.at.label()
     yield "role", record.role
     yield "launch", record.launch_id
@@ -133,7 +135,8 @@ def _attributes(record: TrialRecord) -> Iterator[tuple[str, Any]]:
         yield "limits", shortened(broken_words(record.broken))
     yield "doubts", sum(check.get("level") == "doubt" for check in record.checks)
     for level, figures in record.metrics.items():
-        yield from _flat(f"c{level}", figures)
+        is_rate = isinstance(level_of(level), Rate)
+        yield from _flat(f"r{level[:-2]}" if is_rate else f"c{level}", figures)
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -167,8 +170,8 @@ class Showing:
 
     def launching(self, phase: Phase) -> None:
         """Show the trial that begins, once for all of its launches."""
-        if self._stored is None or phase.doing != "launching":
-            return
+        if self._stored is None or phase.doing != "launching" or phase.place is not None:
+            return  # several at a time are shown when they have ended
         if self._begun == phase.trial:
             return
         self._begun = phase.trial

@@ -5,9 +5,11 @@ from collections.abc import Callable, Mapping
 
 from tuner.choice import objective_of
 from tuner.errors import UserError
+from tuner.ledger.asked import AskedLine, Before
 from tuner.ledger.limits import broken_words, excess
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
+from tuner.search.asked import Asked
 from tuner.search.samplers import missing_library
 from tuner.search.shown import Layout
 from tuner.search.stored import StorageUnusable, StoredStudy, open_own_study
@@ -15,6 +17,7 @@ from tuner.search.study import Study
 from tuner.search.verdict import Figures, Verdict
 from tuner.secrets import hidden
 from tuner.sweep.door import LoadedSweep
+from tuner.sweep.level import Level, at, level_of
 from tuner.sweep.model import ObjectiveSpec, Sweep
 from tuner.sweep.point import Point
 
@@ -44,12 +47,32 @@ def study_of(
         if (point := record.at) is not None
     ]
     unasked = {record.at for record in candidates if not record.proposed and record.at}
-    if differing := study.replay(measured, unasked):
+    asked = {
+        point: _asked(record.asked)
+        for record in candidates
+        if (point := record.at) is not None and record.asked is not None
+    }
+    if differing := study.replay(measured, unasked, asked):
         note(
             f"{differing} of {len(measured)} earlier points are not what this version of specbench "
             "proposes; they count, but the run is not what an undisturbed one would have been"
         )
     return study
+
+
+def line_of(asked: Asked) -> AskedLine:
+    """What a proposal rests on, as its ledger line keeps it."""
+    beside = [
+        Before(number=each.number, after=each.after, along=[p.to_json() for p in each.along])
+        for each in asked.beside
+    ]
+    along = [point.to_json() for point in asked.along]
+    return AskedLine(number=asked.number, after=asked.after, along=along, beside=beside)
+
+
+def _asked(line: AskedLine | Before) -> Asked:
+    beside = tuple(map(_asked, line.beside)) if isinstance(line, AskedLine) else ()
+    return Asked(line.number, line.after, tuple(map(Point.from_json, line.along)), beside)
 
 
 def stored_study(loaded: LoadedSweep, run: Run, layout: Layout, note: Note) -> StoredStudy | None:
@@ -79,9 +102,7 @@ def verdict_of(record: TrialRecord, spec: ObjectiveSpec) -> Verdict:
     if record.outcome == "infeasible":
         return Verdict("infeasible", reason=f"{record.failure}: {record.message}")
     if (level := record.far_outputs) is not None:  # its speed and counts are of wrong tokens
-        return Verdict(
-            "infeasible", reason=f"outputs at concurrency {level} are far from the baseline's"
-        )
+        return Verdict("infeasible", reason=f"outputs {at(level)} are far from the baseline's")
     if record.outcome != "ok":
         return Verdict("failed", reason=f"{record.failure}: {record.message}")
     value = objective_of(record, spec)
@@ -98,9 +119,9 @@ def verdict_of(record: TrialRecord, spec: ObjectiveSpec) -> Verdict:
     )
 
 
-def _levels(record: TrialRecord) -> Mapping[int, Figures]:
+def _levels(record: TrialRecord) -> Mapping[Level, Figures]:
     return {
-        int(level): Figures(
+        level_of(level): Figures(
             figures.get("cycle_ms"),
             figures.get("accept_length"),
             tuple(figures.get("accept_rate_by_position") or ()),
@@ -120,9 +141,9 @@ def _spread(record: TrialRecord) -> float | None:
     return max(spreads, default=None)
 
 
-def objective_levels(sweep: Sweep) -> tuple[int, ...]:
+def objective_levels(sweep: Sweep) -> tuple[Level, ...]:
     """Concurrencies that the sampler has an objective for each; () where it has only one."""
-    return tuple(sweep.workload.concurrency) if sweep.search.sampler == "nsga2" else ()
+    return sweep.workload.levels if sweep.search.sampler == "nsga2" else ()
 
 
 def refuse_missing_library(loaded: LoadedSweep) -> None:

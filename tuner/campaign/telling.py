@@ -8,6 +8,7 @@ from tuner.campaign.going import Progress, Standing
 from tuner.ledger.at_work import own_state, write_state
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
+from tuner.sweep.level import Rate, at
 from tuner.trial.phase import Phase
 
 
@@ -18,19 +19,24 @@ class Telling:
         self._progress, self._run, self._budget = progress, run, budget
         self._began, self._clock = datetime.now(UTC), time.monotonic()
         self._measured = 0
+        self._places: dict[str, str] = {}
         self._left: int | None = None
         """Candidates that are still wanted, once one trial has said so."""
         write_state(run, own_state(self._began, "beginning"))
 
     def phase(self, phase: Phase) -> None:
         point = "no speculation" if phase.point is None else phase.point.label()
+        level = phase.concurrency
+        if phase.place is not None:
+            self._places[phase.place] = f"{point}: {_doing(phase)}"
         state = own_state(
             self._began,
             phase.doing,
-            trial=phase.trial,
+            trial=phase.trial if phase.place is None else None,
+            places=dict(sorted(self._places.items())) or None,
             role=phase.role,
             configuration=point,
-            concurrency=phase.concurrency,
+            concurrency=str(level) if isinstance(level, Rate) else level,
             window=phase.window,
             windows=phase.windows,
             left_s=self._left_s(),
@@ -40,6 +46,8 @@ class Telling:
 
     def recorded(self, record: TrialRecord, standing: Standing) -> None:
         self._measured += 1
+        if record.place is not None:
+            self._places.pop(record.place.name, None)
         self._left = standing.wanted - standing.done
         self._progress.recorded(record, standing)
 
@@ -57,3 +65,9 @@ class Telling:
         left = each * max(0, self._left)
         most = self._budget.left_s
         return round(left if most is None else max(0.0, min(left, most)), 1)
+
+
+def _doing(phase: Phase) -> str:
+    window = "" if phase.window is None else f" {phase.window}/{phase.windows}"
+    level = "" if phase.concurrency is None else f" {at(phase.concurrency)}"
+    return f"{phase.doing}{window}{level}"

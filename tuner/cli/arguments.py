@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import click
 
@@ -83,6 +83,23 @@ class DeadlineText(click.ParamType[str]):
         if (why := refused(str(value))) is not None:
             self.fail(why, param, ctx)
         return str(value)
+
+
+class SlotCount(click.ParamType["int | Literal['auto']"]):
+    """Reads `--slots`: `auto` or a number."""
+
+    name = "N"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> int | Literal["auto"]:
+        """A number from 1 to 256 or `auto`; or click's own refusal with exit code 2."""
+        text = str(value)
+        if text == "auto":
+            return "auto"
+        if not (text.isascii() and text.isdigit()) or not 1 <= int(text) <= 256:
+            self.fail(f"'{text}' is no number of slots, write auto, 1 or more", param, ctx)
+        return int(text)
 
 
 class Percent(click.ParamType[float]):

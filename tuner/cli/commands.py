@@ -3,7 +3,7 @@
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import click
 
@@ -14,6 +14,7 @@ from tuner.cli.arguments import (
     SWEEP_FILE,
     DeadlineText,
     Percent,
+    SlotCount,
     TrialCount,
     Trials,
     unused_trials,
@@ -42,6 +43,7 @@ def specbench() -> None:
 @click.option("--resume", type=RUN, help="Go on with this run; nothing is measured twice.")
 @click.option("--deadline", type=DeadlineText(), help="Instead of search.deadline, such as 07:30.")
 @click.option("--share-gpus", is_flag=True, help="Also beside another specbench run on them.")
+@click.option("--slots", type=SlotCount(), help="Instead of the file's slots: auto, 1, 2, ...")
 @click.option("--dry-run", is_flag=True, help="The same as specbench plan FILE.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
 @click.pass_context
@@ -56,7 +58,7 @@ def sweep(context: click.Context, /, file: Path | None, dry_run: bool, **options
             raise click.UsageError("--dry-run needs a sweep file.")
         if options["resume"] is not None:
             raise click.UsageError("--dry-run shows a new run, leave --resume out.")
-        kept = {name: options[name] for name in ("as_json", "engine", "trials")}
+        kept = {name: options[name] for name in ("as_json", "engine", "trials", "slots")}
         return int(context.invoke(plan, file=file, show_all=False, limit=20, **kept) or 0)
     from tuner.cli.sweep import SweepOptions, run
 
@@ -69,6 +71,7 @@ def sweep(context: click.Context, /, file: Path | None, dry_run: bool, **options
 @click.option("--all", "show_all", is_flag=True, help="Every point, not the first 20.")
 @click.option("--limit", type=click.IntRange(min=0), default=20, hidden=True)
 @click.option("--trials", type=Trials(), help="Candidates to measure, as sweep --trials.")
+@click.option("--slots", type=SlotCount(), help="Instead of the file's slots, as sweep --slots.")
 @click.option("--sglang", "release", metavar="VERSION", help="Plan for this SGLang release.")
 @click.option("--gpu-memory", type=click.FloatRange(min=0, min_open=True), metavar="GIB",
               help="What a GPU has; default: as NVML says.")  # fmt: skip
@@ -79,6 +82,7 @@ def plan(
     show_all: bool,
     limit: int,
     trials: TrialCount | None,
+    slots: int | Literal["auto"] | None,
     release: str | None,
     gpu_memory: float | None,
     as_json: bool,
@@ -86,11 +90,13 @@ def plan(
     """Show what a sweep would launch, with the exact commands. Launches nothing."""
     from tuner.cli.show import show_plan
     from tuner.plan import earlier_trials, make_plan
-    from tuner.sweep.door import load_sweep, with_trials
+    from tuner.sweep.door import load_sweep, with_slots, with_trials
 
     loaded = load_sweep(file, engine=engine)
     if trials is not None:
         loaded = with_trials(loaded, trials.of_new_run())
+    if slots is not None:
+        loaded = with_slots(loaded, slots)
     earlier = earlier_trials(Path("results") / loaded.sweep.name, loaded.sweep.engine.kind)
     made = make_plan(loaded, earlier, release, gpu_memory)
     if trials is not None and (unused := unused_trials(made.loaded)):

@@ -9,6 +9,7 @@ import click
 
 from tuner.errors import UserError
 from tuner.report.text import ratio
+from tuner.sweep.level import at
 
 if TYPE_CHECKING:
     from tuner.report.compare.comparison import Comparison
@@ -81,8 +82,8 @@ def _gate(comparison: "Comparison", threshold: float) -> int:
     slower = comparison.regressions(threshold)
     for row in slower:
         click.echo(
-            f"specbench: regression of more than {100 * threshold:g} %: {row.what} of {row.run} at "
-            f"concurrency {row.concurrency} has {ratio(row.ratio)} times the tok/s of "
+            f"specbench: regression of more than {100 * threshold:g} %: {row.what} of {row.run} "
+            f"{at(row.concurrency)} has {ratio(row.ratio)} times the tok/s of "
             f"{comparison.reference}",
             err=True,
         )

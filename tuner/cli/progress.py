@@ -13,6 +13,7 @@ from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.durations import spell_time
+from tuner.sweep.level import at
 from tuner.sweep.point import Point
 from tuner.trial.phase import Phase
 
@@ -43,15 +44,18 @@ class Watch:
     standing: Standing | None = None
     measured: int = 0
     """Trials that ended in this call: what the time left is reckoned from."""
+    places: dict[str, str] = field(default_factory=dict)
+    """What goes on in each, where several measure."""
 
     def phase(self, phase: Phase) -> None:
         """The live line; without a terminal only a trial's beginning is a line of its own."""
         doing: str = phase.doing
         if doing == "measuring" and phase.window is not None:
             doing = f"measuring {phase.window}/{phase.windows}"
-        level = "" if phase.concurrency is None else f" at concurrency {phase.concurrency}"
+        level = "" if phase.concurrency is None else f" {at(phase.concurrency)}"
         plain = "no speculation, " if phase.role == "plain" else ""
-        trial = f"trial {phase.trial}, {plain}{self._name(phase.point)}"
+        where = f"trial {phase.trial}" if phase.place is None else phase.place
+        trial = f"{where}, {plain}{self._name(phase.point)}"
         if phase.doing == "launching" and phase.sharing > 1:
             trial += f" and {phase.sharing - 1} more in one launch"
         if phase.again is not None and phase.doing == "launching":
@@ -60,17 +64,27 @@ class Watch:
             trial, doing = f"trial {phase.trial}", f"measuring {self._endpoint}"
         text = f"{trial}: {doing}{level}{self._so_far()}"
         if self.status is not None:
-            self.status.update(text)
+            self.status.update(self._beside(phase, f"{trial}: {doing}{level}"))
         elif phase.doing == "launching":
             self.console.print(text)
+
+    def _beside(self, phase: Phase, text: str) -> str:
+        """The live text: a line for each place where several measure."""
+        if phase.place is None:
+            self.places.clear()
+            return text + self._so_far()
+        self.places[phase.place] = text
+        return "\n".join(sorted(self.places.values())) + self._so_far()
 
     def recorded(self, record: TrialRecord, standing: Standing) -> None:
         """One line for each trial that ended."""
         self.standing = standing
         self.measured += 1
+        if record.place is not None:
+            self.places.pop(record.place.name, None)
         count = f" [{standing.done}/{standing.wanted}]" if record.role == "candidate" else ""
         name = self._name(record.at)
-        name = record.label if record.role == "plain" else name
+        name = record.label if record.role in ("plain", "abreast") else name
         name += " with a launch of its own" if record.role == "confirm" else ""
         self.console.print(f"trial {record.trial}{count}, {name}: {outcome(record)}")
 
@@ -121,7 +135,7 @@ def outcome(record: TrialRecord) -> str:
         return f"{record.outcome}, {record.failure}: {record.message}"
     shown = []
     for level, figures in record.metrics.items():
-        at = f"c{level} " if len(record.metrics) > 1 else ""
+        at = f"{level if '/s' in level else f'c{level}'} " if len(record.metrics) > 1 else ""
         ratio = figures.get("speedup")
         shown.append(
             f"{at}{figures['output_tok_s']:.1f} tok/s" + (f", {ratio:.3f}x" if ratio else "")

@@ -15,6 +15,7 @@ from tuner.ledger.leftover import clear, leftovers
 from tuner.ledger.run import Run
 from tuner.sweep.document import read_document
 from tuner.sweep.durations import spell_time
+from tuner.sweep.level import at
 from tuner.sweep.space import Space
 
 
@@ -82,10 +83,13 @@ def _lines(found: dict[str, Any]) -> list[str]:
     lines = [f"{found['run']}: {_STATES[found['state']]}"]
     if now is not None:
         lines.append(f"  process {now['pid']} on {now['host']}, since {now['began']}")
+        for place, doing in (now.get("places") or {}).items():
+            lines.append(f"  {place}, {doing}")
         about = "" if now["trial"] is None else f"trial {now['trial']}, {now['configuration']}: "
         window = "" if now["window"] is None else f" {now['window']}/{now['windows']}"
-        level = "" if now["concurrency"] is None else f" at concurrency {now['concurrency']}"
-        lines.append(f"  {about}{now['doing']}{window}{level} (said {now['told']})")
+        level = "" if now["concurrency"] is None else f" {at(now['concurrency'])}"
+        if not now.get("places"):
+            lines.append(f"  {about}{now['doing']}{window}{level} (said {now['told']})")
     count = f"  {found['done']} of {found['wanted']} candidates"
     lines.append(count + (f", {found['failed']} without numbers" if found["failed"] else ""))
     if best is not None and best["speedup"] is not None:

@@ -8,13 +8,16 @@ from rich.console import Console
 from rich.table import Table
 
 from tuner.choice import objective_of
+from tuner.crossing import crossing_words, overload_words
 from tuner.engine.script import shell_line
 from tuner.fastest import speedups_of
 from tuner.ledger.output_words import outputs_words, task_words
 from tuner.ledger.record import TrialRecord
+from tuner.ledger.side_by_side import side_words
 from tuner.memory.planned import words
 from tuner.plan import Plan
 from tuner.result import Result, far_words, held_out_of
+from tuner.sweep.level import at, named
 from tuner.sweep.model import Sweep
 
 COLUMNS = ("tok/s", "speed-up", "AL", "first", "TTFT", "TPOT")
@@ -64,8 +67,8 @@ def show_result(result: Result, sweep: Sweep, report: Path) -> None:
     records = _ranked(result, sweep)
     console = Console(highlight=False, markup=False, soft_wrap=False)
     simulated = " (simulated)" if any(each.engine == "simulated" for each in records) else ""
-    for level in sweep.workload.concurrency:
-        title = f"{sweep.name}{simulated}, concurrency {level}"
+    for level in sweep.workload.levels:
+        title = f"{sweep.name}{simulated}, {named(level)}"
         table = _table(title, records, str(level))
         unlimited = console.options.update(width=UNLIMITED)
         if console.measure(table, options=unlimited).minimum <= console.width:
@@ -144,7 +147,7 @@ def _answer(result: Result) -> str:
     shown = []
     for level, ratio in result.speedup.items():
         spread = "" if ratio.low is None else f" ({ratio.low:.3f} to {ratio.high:.3f})"
-        shown.append(f"{ratio.value:.3f}x{spread} at concurrency {level}")
+        shown.append(f"{ratio.value:.3f}x{spread} {at(level)}")
     lines = [f"best: {result.best.label}", f"speed-up over the baseline: {'; '.join(shown)}"]
     if result.confirmed is not None:
         again = [f"{ratio.value:.3f}x" for ratio in speedups_of(result.confirmed).values()]
@@ -159,7 +162,9 @@ def _answer(result: Result) -> str:
     if result.baseline is not None and result.confirmed is not None:
         scores = task_words(result.baseline.task, result.confirmed.task)
         lines += [f"task: {scores}"] if scores else []
-    if result.limits.asked:
+    lines += [w for w in (crossing_words(result.by_rate), overload_words(result.by_rate)) if w]
+    lines += side_words(result.settled.ledger)
+    if result.limits.asked or result.limits.broken:
         lines.append(result.limits.words())
     if result.far:
         lines.append(far_words(result.settled.ledger, result.far))
@@ -175,4 +180,4 @@ def _elsewhere(result: Result) -> Iterator[str]:
             point = found.record.at
             name = found.record.label
             ratio = "" if point is None else f" ({found.speedup.value:.3f}x)"
-            yield f"fastest at concurrency {level}: {name}{ratio}"
+            yield f"fastest {at(level)}: {name}{ratio}"

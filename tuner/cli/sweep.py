@@ -4,6 +4,7 @@ import json
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import click
 
@@ -24,7 +25,8 @@ from tuner.memory.fits import machine_of, narrowed
 from tuner.memory.guard import guarded
 from tuner.report.run_report import write_report
 from tuner.result import Result, summarise_run
-from tuner.sweep.door import LoadedSweep, load_sweep, with_deadline, with_trials
+from tuner.sweep.door import LoadedSweep, load_sweep, with_deadline, with_slots, with_trials
+from tuner.trial.slot_rules import slots_of
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class SweepOptions:
     engine: str | None
     trials: TrialCount | None
     resume: Path | None
+    slots: int | Literal["auto"] | None
     as_json: bool
     deadline: str | None = None
     share_gpus: bool = False
@@ -47,10 +50,13 @@ def run(options: SweepOptions) -> int:
     if options.deadline is not None:
         loaded = with_deadline(loaded, options.deadline)
     refuse_past(loaded.sweep.search)
+    if options.slots is not None:
+        loaded = with_slots(loaded, options.slots)
     engine = make_engine(loaded.sweep)
     # What an engine refuses is said before a folder is made.
     checked = engine.check(loaded)
     engine.refuse(checked.loaded)
+    slots_of(checked.loaded, os.environ)
     machine = machine_of(engine, loaded.sweep)
     checked = narrowed(checked, machine)
     engine = guarded(engine, machine)

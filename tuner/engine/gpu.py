@@ -5,6 +5,7 @@ NVML opens no CUDA context. Where it is missing, everything here does nothing.
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import takewhile
 from typing import Any, TypeVar
 
 Answer = TypeVar("Answer")
@@ -28,6 +29,24 @@ def used_memory(environment: Mapping[str, str]) -> dict[str, int] | None:
     """
     memory = _memory(environment)
     return {gpu: int(each.used) for gpu, each in memory.items()} if memory else None
+
+
+def visible_names(environment: Mapping[str, str]) -> tuple[str, ...] | None:
+    """The GPUs that a process with this environment may use, by their names in its
+    CUDA_VISIBLE_DEVICES and in that order; indices where there is none.
+
+    Names are not looked up (NVML does not know a MIG slice by its name). None where NVML is needed
+    and does not answer.
+    """
+    visible = environment.get("CUDA_VISIBLE_DEVICES")
+    if visible is None:
+        return ask_nvml(environment, lambda _, handles: tuple(handles))
+    return tuple(_named(visible))
+
+
+def _named(visible: str) -> list[str]:
+    names = [name.strip() for name in visible.split(",") if name.strip()]
+    return list(takewhile(lambda name: not name.startswith("-"), names))  # -1 hides all after it
 
 
 def crowded(environment: Mapping[str, str]) -> list[str]:
@@ -98,15 +117,13 @@ def _handles(nvml: Any, visible: str | None) -> dict[str, Any]:
     if visible is None:
         names = [str(index) for index in range(nvml.nvmlDeviceGetCount())]
     else:
-        names = [name.strip() for name in visible.split(",") if name.strip()]
+        names = _named(visible)
     handles = {}
     for name in names:
         if name.isdecimal():
             handles[name] = nvml.nvmlDeviceGetHandleByIndex(int(name))
-        elif not name.startswith("-"):  # -1 hides all devices after it
-            handles[name] = nvml.nvmlDeviceGetHandleByUUID(name)
         else:
-            break
+            handles[name] = nvml.nvmlDeviceGetHandleByUUID(name)
     return handles
 
 

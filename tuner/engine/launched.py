@@ -53,10 +53,10 @@ class LaunchedServer:
     def __init__(self, launch: Launch) -> None:
         nonce = f"specbench-{uuid.uuid4().hex[:16]}"
         config = launch.config
-        port = ports.free_port()
-        nccl_port = ports.free_port(but_not=(port,)) if config.model.tp > 1 else None
+        self._claims = ports.Claims()
+        # Given to one rank too: SGLang's own draw could meet that of a server beside it.
+        port, nccl_port = self._claims.claim(), self._claims.claim()
         self._launch = launch
-        self._ports = tuple(p for p in (port, nccl_port) if p is not None)
         self._identity = flags.identity(config, nonce, port)
         env = flags.environment(config)
         # Left in the caller's shell, they would change servers of points that leave them alone.
@@ -195,8 +195,10 @@ class LaunchedServer:
         self._tree.stop()
         self._stopped = True
         if isinstance(sys.exception(), KeyboardInterrupt):
+            self._claims.release()
             return
-        ports.wait_until_free(self._ports, PORT_WAIT_S)
+        ports.wait_until_free(self._claims.ports, PORT_WAIT_S)
+        self._claims.release()
         gpu.wait_until_back(self._memory_before, self._environment, GPU_WAIT_S)
 
     def __enter__(self) -> Self:

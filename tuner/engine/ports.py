@@ -1,9 +1,11 @@
 """TCP ports for servers on this machine."""
 
+import errno
 import random
 import socket
 import time
 from collections.abc import Collection
+from contextlib import suppress
 from pathlib import Path
 
 from tuner.errors import EngineFailure, Failure
@@ -26,6 +28,49 @@ def free_port(but_not: Collection[int] = ()) -> int:
         if port not in but_not and is_free(port):
             return port
     raise EngineFailure(Failure.PORT_IN_USE, f"no free port between {_LOWEST} and {top}")
+
+
+class Claims:
+    """Ports that a launch has for itself, from before its server binds them until it has ended.
+
+    A name that only one process of the network namespace can have stands for each (an abstract
+    socket, which the kernel drops with its process), so no two launches of any specbench here are
+    ever given the same port.
+    """
+
+    def __init__(self) -> None:
+        self._held: dict[int, socket.socket] = {}
+
+    @property
+    def ports(self) -> tuple[int, ...]:
+        """In the order in which they were claimed."""
+        return tuple(self._held)
+
+    def claim(self) -> int:
+        """A free port that is nobody else's. Raises EngineFailure(PORT_IN_USE)."""
+        for _ in range(_TRIES):
+            port = free_port(but_not=self.ports)
+            if self._take(port):
+                return port
+        raise EngineFailure(Failure.PORT_IN_USE, "every port that was tried is another launch's")
+
+    def _take(self, port: int) -> bool:
+        name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        try:
+            name.bind(f"\0specbench-port-{port}")
+        except OSError as error:
+            name.close()
+            if error.errno == errno.EADDRINUSE:
+                return False
+            name = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)  # no such names here
+        self._held[port] = name
+        return True
+
+    def release(self) -> None:
+        """Others may have them; safe to repeat."""
+        for name in self._held.values():
+            with suppress(OSError):
+                name.close()
 
 
 def is_free(port: int) -> bool:

@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
 from tuner.engine.gpu import ask_nvml
@@ -19,6 +20,7 @@ _ANCESTORS = (  # nvml.h, nvmlGpuTopologyLevel_t; the words in brackets are nvid
 
 # nvml.h, nvmlGpuP2PCapsIndex_t. nvidia-ml-py's own NVML_P2P_CAPS_INDEX_READ is the tuple (0,).
 _READ, _NVLINK = 0, 2
+_DEVICES = Path("/sys/bus/pci/devices")
 
 
 @dataclass(frozen=True)
@@ -56,6 +58,27 @@ class Gpus:
 def visible_gpus(environment: Mapping[str, str]) -> Gpus | None:
     """The GPUs that CUDA_VISIBLE_DEVICES leaves; None where NVML does not answer or know them."""
     return ask_nvml(environment, _gpus)
+
+
+def numa_nodes(environment: Mapping[str, str], devices: Path = _DEVICES) -> dict[str, int]:
+    """The NUMA node of each visible GPU by its name, from its PCI device; without those of which
+    the kernel tells none."""
+
+    def nodes(nvml: Any, handles: Mapping[str, Any]) -> dict[str, int]:
+        found = {name: _node(nvml, each, devices) for name, each in handles.items()}
+        return {name: node for name, node in found.items() if node is not None}
+
+    return ask_nvml(environment, nodes) or {}
+
+
+def _node(nvml: Any, handle: Any, devices: Path) -> int | None:
+    try:
+        # NVML writes the domain with eight digits, the kernel with four.
+        domain, rest = _text(nvml.nvmlDeviceGetPciInfo(handle).busId).lower().split(":", 1)
+        node = int((devices / f"{int(domain, 16):04x}:{rest}" / "numa_node").read_text())
+    except (nvml.NVMLError, OSError, ValueError):
+        return None
+    return node if node >= 0 else None
 
 
 def _gpus(nvml: Any, handles: Mapping[str, Any]) -> Gpus:

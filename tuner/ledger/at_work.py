@@ -36,9 +36,12 @@ class State:
     trial: int | None = None
     role: str | None = None
     configuration: str | None = None
-    concurrency: int | None = None
+    concurrency: int | str | None = None
+    """The level: a concurrency, or a rate such as `4/s`."""
     window: int | None = None
     windows: int | None = None
+    places: dict[str, str] | None = None
+    """What goes on in each place, in words, where several measure at a time."""
     left_s: float | None = None
     """Seconds until the wanted candidates are measured, as the trials of this call took."""
 

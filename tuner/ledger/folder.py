@@ -1,5 +1,6 @@
 """The names in a run folder. Every one of them is spelled here and nowhere else."""
 
+import hashlib
 from pathlib import Path
 
 from tuner.engine.footprint import footprints
@@ -43,6 +44,20 @@ class RunFolder:
     def study_file(self) -> Path:
         """SQLite, for optuna-dashboard; derived from trials.jsonl."""
         return self.path / "study.db"
+
+    @property
+    def conversations_file(self) -> Path:
+        """Conversations whose answers a server of this run wrote, as a prompt file of specbench's
+        own shape; there only where the prompts had none. See `campaign.conversations`."""
+        return self.path / "conversations.jsonl"
+
+    @property
+    def conversations_hash(self) -> str | None:
+        """Of that file's bytes; None where there is none."""
+        try:
+            return hashlib.sha256(self.conversations_file.read_bytes()).hexdigest()[:16]
+        except FileNotFoundError:
+            return None
 
     @property
     def comm_file(self) -> Path:

@@ -56,8 +56,8 @@ class Claims:
 def gpus_used(sweep: Sweep, inherited: Mapping[str, str]) -> dict[str, str]:
     """UUIDs of the GPUs that the sweep's servers use here, by name; {} where there are none.
 
-    As many of the visible ones as a server has ranks, from `base-gpu-id` on in steps of
-    `gpu-id-step`; all of them where a dimension of the space decides.
+    As many of the visible ones as a server has ranks, times `slots`, from `base-gpu-id` on in
+    steps of `gpu-id-step`; all of them where a dimension of the space decides.
     """
     launches, prefix = Launches(sweep, inherited), sweep.engine.command
     elsewhere = bool(prefix) and PurePath(prefix[0]).name not in LOCAL
@@ -69,6 +69,10 @@ def gpus_used(sweep: Sweep, inherited: Mapping[str, str]) -> dict[str, str]:
         return visible
     first, step = (_whole(launches.flag(name), usual) for name, usual in _PLACES)
     count = gpus_of(sweep)
+    if sweep.slots == "auto":
+        count *= max(1, len(visible) // max(1, count))
+    else:
+        count *= sweep.slots
     return dict(islice(visible.items(), first, first + count * step, step))
 
 

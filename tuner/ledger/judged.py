@@ -5,6 +5,7 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, Field
 
 from tuner.sweep.fields import Strict
+from tuner.sweep.level import RATE
 
 
 def _in_the_folder(value: str) -> str:
@@ -68,15 +69,26 @@ class TaskLine(Strict):
         return f"{self.marks.count('1')} of {len(self.marks)}"
 
 
-class BrokenLimit(Strict):
-    """A latency above its limit in `search.limits`."""
+SERVED = "served_request_s"
 
-    concurrency: int
+
+class BrokenLimit(Strict):
+    """A latency above its limit in `search.limits`; or `served_request_s` below the rate at which
+    requests came, where no speculation keeps up with it."""
+
+    concurrency: int | Annotated[str, Field(pattern=f"^{RATE}$")]
+    """The level: a concurrency, or a rate such as `4/s`."""
     metric: str
     value: float
     limit: float = Field(gt=0)
 
     @property
     def excess(self) -> float:
-        """How far the value is over the limit, as a share of it."""
-        return self.value / self.limit - 1
+        """How far the value is over the limit, as a share of it; under it, the other way round."""
+        over = self.limit / max(self.value, 1e-9) if self.is_floor else self.value / self.limit
+        return over - 1
+
+    @property
+    def is_floor(self) -> bool:
+        """The value should be no lower than the limit; otherwise no higher."""
+        return self.metric == SERVED

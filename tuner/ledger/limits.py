@@ -3,26 +3,48 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tuner.ledger.judged import BrokenLimit
+from tuner.ledger.judged import SERVED, BrokenLimit
+from tuner.measure.overload import is_overloaded, overload_figures
+from tuner.measure.samples import Window
+from tuner.sweep.level import Level, Rate, at, level_of
 from tuner.sweep.model import SearchSpec
 
 
 def broken_limits(
-    metrics: Mapping[str, Mapping[str, Any]], search: SearchSpec
+    metrics: Mapping[str, Mapping[str, Any]],
+    search: SearchSpec,
+    baseline: Mapping[Level, Sequence[Window]] | None = None,
 ) -> list[BrokenLimit]:
-    """What the metrics of a ledger line, by concurrency, have above `search.limits`.
+    """What the metrics of a ledger line, by level, have above `search.limits`; and the rates that
+    its server did not keep up with where the baseline did, whose windows `baseline` has.
 
-    At every concurrency, or at the one that `search.objective.over` names. What was not measured
-    breaks nothing.
+    At every level, or at the one that `search.objective.over` names. What was not measured breaks
+    nothing. A speed-up of a server that leaves its users waiting is no answer. Where no
+    speculation is overloaded too, nobody keeps up, and that is a doubt alone.
     """
-    over = search.objective.over
-    return [
-        BrokenLimit(concurrency=int(level), metric=name, value=value, limit=limit)
-        for level, figures in metrics.items()
-        if not isinstance(over, int) or int(level) == over
-        for name, limit in search.limits.items()
-        if (value := figures.get(name)) is not None and value > limit
-    ]
+    only, broken = search.objective.level, list[BrokenLimit]()
+    for name, figures in metrics.items():
+        level = level_of(name)
+        if only not in (None, level):
+            continue
+        found = [
+            (limited, value, limit)
+            for limited, limit in search.limits.items()
+            if (value := figures.get(limited)) is not None and value > limit
+        ]
+        windows = (baseline or {}).get(level, ())
+        if windows and is_overloaded(figures) and not is_overloaded(overload_figures(windows)):
+            found.append((SERVED, figures[SERVED], figures["arrival_request_s"]))
+        broken += [
+            BrokenLimit(
+                concurrency=name if isinstance(level, Rate) else level,
+                metric=metric,
+                value=value,
+                limit=limit,
+            )
+            for metric, value, limit in found
+        ]
+    return broken
 
 
 def excess(broken: Sequence[BrokenLimit]) -> float:
@@ -38,7 +60,11 @@ def limits_words(limits: Mapping[str, float]) -> str:
 def broken_words(broken: Sequence[BrokenLimit]) -> str:
     """`tpot_ms_p90 is 34.2 at concurrency 8, 14 % over 30`, one after the other."""
     return "; ".join(
-        f"{each.metric} is {each.value:.4g} at concurrency {each.concurrency}, "
-        f"{100 * each.excess:.2g} % over {each.limit:g}"
+        f"{each.metric} is {each.value:.4g} {at(each.concurrency)}, "
+        + (
+            f"{100 * (1 - each.value / each.limit):.2g} % below the {each.limit:.4g} that came"
+            if each.is_floor
+            else f"{100 * each.excess:.2g} % over {each.limit:g}"
+        )
         for each in broken
     )

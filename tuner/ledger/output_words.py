@@ -4,6 +4,7 @@ from collections.abc import Mapping
 
 from tuner.ledger.judged import OutputCounts, OutputsLine, TaskLine
 from tuner.measure.task import LEVEL
+from tuner.sweep.level import at
 
 
 def outputs_words(outputs: Mapping[str, OutputsLine]) -> list[str]:
@@ -13,7 +14,7 @@ def outputs_words(outputs: Mapping[str, OutputsLine]) -> list[str]:
     reasons = {line.why for line in outputs.values()}
     if None not in reasons and len(reasons) == 1:
         return [f"not compared: {reasons.pop()}"]
-    return [f"at concurrency {level}: {_line(line)}" for level, line in outputs.items()]
+    return [f"{at(level)}: {_line(line)}" for level, line in outputs.items()]
 
 
 def _line(line: OutputsLine) -> str:

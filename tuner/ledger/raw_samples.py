@@ -7,22 +7,24 @@ from tuner.ledger.run import Run
 from tuner.measure.samples import Window
 from tuner.measure.samples_file import read_samples
 from tuner.measure.statistics import Interval, Metric, speedup
+from tuner.sweep.level import Level
 
 
-def samples_of(run: Run, record: TrialRecord) -> Mapping[int, list[Window]]:
+def samples_of(run: Run, record: TrialRecord) -> Mapping[Level, list[Window]]:
     """A trial's windows by concurrency; {} where none are on disk. Raises UserError where the file
     is broken, or is not in the run folder."""
     return _read(run, record.samples)
 
 
-def held_out_of(run: Run, record: TrialRecord) -> Mapping[int, list[Window]]:
+def held_out_of(run: Run, record: TrialRecord) -> Mapping[Level, list[Window]]:
     """As `samples_of`, of the prompts that no candidate was chosen on."""
     return _read(run, None if record.held_out is None else record.held_out.samples)
 
 
-def _read(run: Run, recorded: str | None) -> Mapping[int, list[Window]]:
-    path = None if recorded is None else run.within(recorded)
-    return read_samples(path) if path is not None and path.exists() else {}
+def _read(run: Run, recorded: str | None) -> Mapping[Level, list[Window]]:
+    if recorded is None or not (run.path / recorded).exists():  # a quick look first
+        return {}
+    return read_samples(run.within(recorded))
 
 
 class RawSamples:
@@ -30,16 +32,16 @@ class RawSamples:
 
     def __init__(self, run: Run) -> None:
         self._run = run
-        self._read: dict[int, Mapping[int, list[Window]]] = {}
+        self._read: dict[int, Mapping[Level, list[Window]]] = {}
 
-    def of(self, record: TrialRecord) -> Mapping[int, list[Window]]:
+    def of(self, record: TrialRecord) -> Mapping[Level, list[Window]]:
         """A trial's windows by concurrency; {} where none are on disk."""
         if record.trial not in self._read:
             self._read[record.trial] = samples_of(self._run, record)
         return self._read[record.trial]
 
     def ratio(
-        self, one: TrialRecord, other: TrialRecord, level: int, metric: Metric
+        self, one: TrialRecord, other: TrialRecord, level: Level, metric: Metric
     ) -> Interval | None:
         """`other` over `one` at one concurrency; None where samples are missing."""
         first, second = self.of(one).get(level), self.of(other).get(level)

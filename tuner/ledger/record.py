@@ -16,9 +16,11 @@ from pydantic import (
 )
 
 from tuner.errors import UserError
+from tuner.ledger.asked import AskedLine, PlaceLine
 from tuner.ledger.compact import Later, Line, are_figures, compact_figures
 from tuner.ledger.judged import BrokenLimit, OutputsLine, PathInRun, TaskLine
 from tuner.sweep.fields import Strict
+from tuner.sweep.level import level_of
 from tuner.sweep.point import FlagValue, Point
 
 FORMAT = 1
@@ -30,8 +32,9 @@ SIMULATED = "simulated"
 SLOWER: Final = "slower"
 """The check of a trial with windows left out at a level because it was clearly slower there."""
 
-Role = Literal["baseline", "candidate", "confirm", "plain"]
-"""`plain`: no speculation under a winner's own variables and flags."""
+Role = Literal["baseline", "candidate", "confirm", "plain", "abreast"]
+"""`plain`: no speculation under a winner's own variables and flags. `abreast`: the baseline's
+server in every place at once, which shows what places do to each other."""
 Outcome = Literal["ok", "infeasible", "failed", "pruned"]
 
 
@@ -136,6 +139,11 @@ class TrialRecord(Strict):
     """By concurrency, as text; {} of a baseline, an endpoint, and in older ledgers."""
     held_out: HeldOut | None = None
     """Of a baseline and of what confirms a winner; None where it was not measured."""
+    place: PlaceLine | None = None
+    """Where it was measured; None where the run has one place only."""
+    asked: AskedLine | None = None
+    """What the search knew when it proposed this point; None where that is all that stands above
+    this line."""
 
     @field_validator("point")
     @classmethod
@@ -172,7 +180,7 @@ class TrialRecord(Strict):
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
-        if self.role == "baseline" and self.point is not None:
+        if self.role in ("baseline", "abreast") and self.point is not None:
             raise ValueError("point: a baseline has none, write null")
         return self
 
@@ -204,6 +212,9 @@ class TrialRecord(Strict):
     @property
     def label(self) -> str:
         """What tables call it."""
+        if self.role == "abreast":
+            where = "" if self.place is None else f" on {self.place.name}"
+            return f"no speculation{where}, others beside it"
         if self.at is None:
             return "no speculation" if self.role == "baseline" else "the server as it is"
         return f"no speculation, {self.at.label()}" if self.role == "plain" else self.at.label()
@@ -212,8 +223,7 @@ class TrialRecord(Strict):
 def _numbers(value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """Metrics themselves. Raises ValueError where they are none."""
     for level, figures in value.items():
-        if not (level.isascii() and level.isdecimal()) or level.startswith("0"):
-            raise ValueError(f"'{level}' is no concurrency, write a positive whole number")
+        level_of(level)
         if not are_figures(figures, _LISTS, _BY_NAME):
             for name, figure in figures.items():
                 _require_figure(name, figure)

@@ -7,6 +7,7 @@ from tuner.ledger.folder import RunFolder
 from tuner.ledger.lines import Ledger
 from tuner.measure.samples_file import read_samples
 from tuner.sweep.document import Document
+from tuner.sweep.level import Level, at
 from tuner.sweep.model import Sweep
 from tuner.sweep.space import Space
 
@@ -16,14 +17,14 @@ def refuse_unusable(run: RunFolder, ledger: Ledger, sweep: Sweep, document: Docu
     if sweep.engine.kind == "endpoint":  # has its own point, and nothing to compare it with
         return
     _refuse_foreign_points(run, ledger, Space.from_sweep(sweep, document))
-    _refuse_baseline(run, ledger, sweep.workload.concurrency)
+    _refuse_baseline(run, ledger, sweep.workload.levels)
 
 
 def _refuse_foreign_points(run: RunFolder, ledger: Ledger, space: Space) -> None:
     known = {point.key for point in space.points}
     settings = {its.key for point in space.points if (its := point.settings) is not None}
     for number, record in enumerate(ledger.records, start=1):
-        if record.role == "baseline":
+        if record.role in ("baseline", "abreast"):
             continue
         if record.role == "plain" and record.at is not None and record.at.key in settings:
             continue
@@ -36,7 +37,7 @@ def _refuse_foreign_points(run: RunFolder, ledger: Ledger, space: Space) -> None
             )
 
 
-def _refuse_baseline(run: RunFolder, ledger: Ledger, levels: Sequence[int]) -> None:
+def _refuse_baseline(run: RunFolder, ledger: Ledger, levels: Sequence[Level]) -> None:
     """Its samples are what candidates are compared with, level by level."""
     baseline = ledger.baseline
     if baseline is None:
@@ -49,5 +50,5 @@ def _refuse_baseline(run: RunFolder, ledger: Ledger, levels: Sequence[int]) -> N
     found = read_samples(path)
     missing = [str(level) for level in levels if not found.get(level)]
     if missing:
-        message = f"these are the baseline's samples and have none at concurrency {missing[0]}"
+        message = f"these are the baseline's samples and have none {at(missing[0])}"
         raise UserError(f"{message}, restore them or begin a new run", path)

@@ -17,9 +17,11 @@ from tuner.ledger.lines import Ledger
 from tuner.ledger.raw_samples import RawSamples, held_out_of, samples_of
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
+from tuner.ledger.side_by_side import beside, held_in
 from tuner.measure.drift import Baselines, Launched
 from tuner.measure.samples import Window
 from tuner.measure.statistics import Interval, Metric, pooled
+from tuner.sweep.level import Level
 
 
 @dataclass(frozen=True)
@@ -27,14 +29,14 @@ class Settled:
     """A run's lines as they are to be read."""
 
     ledger: Ledger
-    baselines: Mapping[int, Baselines]
+    baselines: Mapping[Level, Baselines]
     """By concurrency; {} where the baseline was launched once, or its samples are gone."""
     samples: RawSamples
     time: Callable[[TrialRecord], float]
     """When a trial began, on the clock that `baselines` have."""
 
     def ratio(
-        self, one: TrialRecord, other: TrialRecord, level: int, metric: Metric
+        self, one: TrialRecord, other: TrialRecord, level: Level, metric: Metric
     ) -> Interval | None:
         """`other` over `one` at one concurrency, drift and launches allowed for; None where samples
         are missing."""
@@ -54,7 +56,7 @@ class Settling:
     run: Run
     metric: Metric
     samples: RawSamples
-    _done: dict[tuple[int, ...], dict[str, dict[str, Any]]] = field(default_factory=dict)
+    _done: dict[tuple[int, ...], dict[str, Mapping[str, Any]] | None] = field(default_factory=dict)
 
     def settled(self) -> Settled:
         """The run's lines so far. Raises UserError where a file of samples is broken."""
@@ -77,7 +79,7 @@ class Settling:
     def _of(
         self,
         record: TrialRecord,
-        levels: Mapping[int, Baselines],
+        levels: Mapping[Level, Baselines],
         trials: tuple[int, ...],
         at: float,
     ) -> TrialRecord:
@@ -86,11 +88,13 @@ class Settling:
         key = (record.trial, *trials)
         if key not in self._done:
             windows = samples_of(self.run, record)
-            self._done[key] = _held(record.metrics, windows, levels, at)
+            self._done[key] = _held(record.metrics, windows, levels, at) if windows else None
+        if self._done[key] is None:
+            return record
         return record.model_copy(update={"metrics": self._done[key]})
 
     def _held_out(
-        self, record: TrialRecord, levels: Mapping[int, Baselines], at: float
+        self, record: TrialRecord, levels: Mapping[Level, Baselines], at: float
     ) -> TrialRecord:
         """A handful of lines has them."""
         if record.held_out is None or record.role == "baseline":
@@ -103,18 +107,19 @@ class Settling:
 
 
 def _held(
-    metrics: Mapping[str, dict[str, Any]],
-    windows: Mapping[int, list[Window]],
-    levels: Mapping[int, Baselines],
+    metrics: Mapping[str, Mapping[str, Any]],
+    windows: Mapping[Level, list[Window]],
+    levels: Mapping[Level, Baselines],
     at: float,
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Mapping[str, Any]]:
     """A line's metrics with its speed-ups over all baselines."""
     found = dict(metrics)
     for level, known in levels.items():
         figures, measured = metrics.get(str(level)), windows.get(level)
         if figures is None or not measured or figures.get("speedup") is None:
             continue
-        if (ratio := known.speedup(Launched(at, measured))) is not None:
+        ratio = beside(known.speedup(Launched(at, measured)), held_in(figures))
+        if ratio is not None:
             told = speedup_figures(ratio)
             compact = isinstance(figures, Figures)
             found[str(level)] = figures.updated(told) if compact else {**figures, **told}
@@ -129,12 +134,12 @@ def speedup_figures(ratio: Interval | None) -> dict[str, float | None]:
 
 def _baselines(
     records: tuple[TrialRecord, ...],
-    samples: Callable[[TrialRecord], Mapping[int, list[Window]]],
+    samples: Callable[[TrialRecord], Mapping[Level, list[Window]]],
     metric: Metric,
     time: Callable[[TrialRecord], float],
-) -> dict[int, Baselines]:
+) -> dict[Level, Baselines]:
     """By concurrency, those launches that have figures."""
-    launches: dict[int, list[Launched]] = {}
+    launches: dict[Level, list[Launched]] = {}
     for record in records:
         for level, windows in samples(record).items():
             if pooled(windows, metric) is not None:

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from tuner.measure.gpus import gpu_figures
+from tuner.measure.overload import overload_figures
 from tuner.measure.samples import RequestSample, Window
 from tuner.measure.statistics import complete, decode_time, decode_tok_s, throughput_interval
 
@@ -56,6 +57,7 @@ def summarise(
         "wall_s": wall,
         "request_s": len(whole) / wall if whole and wall > 0 else None,
         "goodput_request_s": _goodput(whole, wall, limits),
+        **overload_figures(windows),
         "client_cpu_share": sum(w.client_cpu_s for w in windows) / wall if wall > 0 else None,
         "engine_accept_length": _engine_figure(samples, "spec_accept_length"),
         "engine_accept_rate": _engine_figure(samples, "spec_accept_rate"),

@@ -4,8 +4,9 @@
     {"window": {"concurrency", "wall_s", "client_cpu_s", "stopped", "gpus", "engine"}}
     {"request": {every field of RequestSample}}       the requests of the window line above them
 
-`due` is there only where requests came at a rate, `output_ids` and `text` where an answer was kept,
-`cached_tokens` where it is known.
+`level` of a window is there only where the sweep has several request rates (`4/s`; `concurrency` is
+then how many were open at most). `due` is there only where requests came at a rate, `output_ids`
+and `text` where an answer was kept, `cached_tokens` where it is known.
 
 Times are seconds since the window began, to the microsecond. `gpus` (NVML's readings, a GpuTrace
 for each GPU) and `engine` (an EngineCounters) are there only where they were read.
@@ -25,36 +26,40 @@ from tuner.errors import UserError
 from tuner.measure.counters import EngineCounters
 from tuner.measure.gpus import GpuTrace
 from tuner.measure.samples import RequestSample, SpecCounts, Window
+from tuner.sweep.level import Level, Rate, level_of
 from tuner.whole import replacing
 
 FORMAT = 1
 """Format 1: the first one."""
 
 
-def write_samples(path: Path, windows_by_concurrency: Mapping[int, Sequence[Window]]) -> None:
+def write_samples(path: Path, windows_by_level: Mapping[Level, Sequence[Window]]) -> None:
     """Write all windows to `path`; the file is there whole or not at all.
 
     Raises UserError where the place cannot be written to, or is full.
     """
     try:
         with replacing(path) as partial:
-            _write(partial, windows_by_concurrency)
+            _write(partial, windows_by_level)
     except OSError as error:
         message = f"{error.strerror}, make it writable with space left and resume the run"
         raise UserError(message, path) from error
 
 
-def _write(path: Path, windows_by_concurrency: Mapping[int, Sequence[Window]]) -> None:
+def _write(path: Path, windows_by_level: Mapping[Level, Sequence[Window]]) -> None:
     with gzip.open(path, "wt", encoding="utf-8") as file:
         file.write(json.dumps({"format": FORMAT}) + "\n")
-        for windows in windows_by_concurrency.values():
+        for level, windows in windows_by_level.items():
             for window in windows:
-                file.write(json.dumps({"window": _window_json(window)}) + "\n")
+                facts = _window_json(window)
+                if isinstance(level, Rate):
+                    facts["level"] = str(level)
+                file.write(json.dumps({"window": facts}) + "\n")
                 for sample in window.samples:
                     file.write(json.dumps({"request": _request_json(sample)}) + "\n")
 
 
-def read_samples(path: Path) -> dict[int, list[Window]]:
+def read_samples(path: Path) -> dict[Level, list[Window]]:
     """What `write_samples` wrote, equal to it. Raises UserError where the file is not whole."""
     try:
         with gzip.open(path, "rt", encoding="utf-8") as file:
@@ -67,7 +72,7 @@ def read_samples(path: Path) -> dict[int, list[Window]]:
     if not lines or lines[0] != {"format": FORMAT}:
         raise UserError(f"this is not a samples file of format {FORMAT}", path)
     try:
-        return _by_concurrency(lines[1:])
+        return _by_level(lines[1:])
     except (KeyError, TypeError, IndexError, ValueError, OverflowError) as error:
         raise UserError(f"this is no samples file of format {FORMAT}: {error}", path) from error
 
@@ -82,18 +87,20 @@ def _require_numbers(*values: float) -> None:
         raise ValueError("a number is not finite")
 
 
-def _by_concurrency(lines: Sequence[Mapping[str, Any]]) -> dict[int, list[Window]]:
+def _by_level(lines: Sequence[Mapping[str, Any]]) -> dict[Level, list[Window]]:
     groups: list[tuple[Mapping[str, Any], list[RequestSample]]] = []
     for line in lines:
         if "window" in line:
             groups.append((line["window"], []))
         else:
             groups[-1][1].append(_sample(line["request"]))
-    levels: dict[int, list[Window]] = {}
+    levels: dict[Level, list[Window]] = {}
     for facts, samples in groups:
-        window = Window(**{**facts, **_beside(facts)}, samples=tuple(samples))
+        known = {name: value for name, value in facts.items() if name != "level"}
+        window = Window(**{**known, **_beside(facts)}, samples=tuple(samples))
         _require_numbers(window.concurrency, window.wall_s, window.client_cpu_s)
-        levels.setdefault(window.concurrency, []).append(window)
+        level = level_of(facts["level"]) if "level" in facts else window.concurrency
+        levels.setdefault(level, []).append(window)
     return levels
 
 

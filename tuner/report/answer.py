@@ -6,10 +6,11 @@ from tuner.measure.statistics import Interval
 from tuner.report.confirmed import chosen_words, confirmed_words, refuted_words
 from tuner.report.cycle_words import why_it_loses
 from tuner.report.findings import Findings, Measured
-from tuner.report.limits import limits_line
+from tuner.report.limits import limits_line, rates_line
 from tuner.report.outputs import same_output
 from tuner.report.repeated import drift_words
 from tuner.report.text import change, code, count, escaped, interval, markdown_table, number, ratio
+from tuner.sweep.level import Level, at, axis, listed
 
 NOT_SHOWN = "the interval includes 1, so no difference has been shown"
 MANY = 5
@@ -68,6 +69,7 @@ def answer(findings: Findings) -> list[str]:
         drift_words(findings),
         confirmed_words(findings, best),
         chosen_words(findings, best),
+        rates_line(findings),
         limits_line(findings, best),
         same_output(findings),
         refuted_words(findings, best),
@@ -91,11 +93,11 @@ def answer_table(findings: Findings) -> str | None:
         ]
         for level in findings.levels
     ]
-    header = ["concurrency", "no speculation, tok/s", "best candidate, tok/s", "speed-up"]
+    header = [axis(findings.levels), "no speculation, tok/s", "best candidate, tok/s", "speed-up"]
     return markdown_table(header, rows)
 
 
-def throughput(configuration: Measured, level: int, metric: str) -> str:
+def throughput(configuration: Measured, level: Level, metric: str) -> str:
     """A figure with its interval where the ledger has one."""
     value = configuration.metric(level, metric)
     low = configuration.metric(level, f"{metric}_low")
@@ -119,7 +121,7 @@ def _changes(findings: Findings, best: Measured) -> str:
     if len(bounds) == 1:
         return change(bounds[0])
     assert best.value is not None
-    levels = [f"{change(each)} at concurrency {level}" for level, each in best.speedups.items()]
+    levels = [f"{change(each)} {at(level)}" for level, each in best.speedups.items()]
     overall = change(Interval(best.value, None, None))
     return f"{overall} ({findings.objective_words()}): {', '.join(levels)}"
 
@@ -142,14 +144,14 @@ def _certainty(findings: Findings, best: Measured, *, refuted: bool) -> str:
 
 
 def _sure(shown: Measured) -> str:
-    seen: dict[str, list[str]] = {}
+    seen: dict[str, list[Level]] = {}
     for level, bounds in shown.speedups.items():
-        seen.setdefault(_seen(bounds), []).append(str(level))
+        seen.setdefault(_seen(bounds), []).append(level)
     if len(seen) == 1:
         words = next(iter(seen))
-        where = " at every concurrency" if len(shown.speedups) > 1 else ""
+        where = f" at every {axis(list(shown.speedups))}" if len(shown.speedups) > 1 else ""
         return words.replace("the interval", f"the interval{where}", 1)
-    return "; ".join(f"at concurrency {', '.join(at)} {words}" for words, at in seen.items())
+    return "; ".join(f"at {listed(levels)} {words}" for words, levels in seen.items())
 
 
 def _rivals(findings: Findings, best: Measured) -> str | None:
@@ -185,7 +187,7 @@ def _split(findings: Findings, plain: Measured, best: Measured) -> str:
     """What of the speed-up is the settings' and what speculation's."""
     parts = []
     for level, whole in best.speedups.items():
-        where = f" at concurrency {level}" if len(best.speedups) > 1 else ""
+        where = f" {at(level)}" if len(best.speedups) > 1 else ""
         alone, rest = plain.speedups.get(level), findings.ratio(plain, best, level)
         parts.append(
             f"of {number(whole.value, 3)} times{where}, {ratio(alone)} comes from the settings "

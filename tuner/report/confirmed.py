@@ -14,6 +14,7 @@ from tuner.report.findings import Findings, Measured
 from tuner.report.outputs import far_candidates, far_example
 from tuner.report.text import code, count, escaped, number, ratio
 from tuner.result import held_out_of
+from tuner.sweep.level import at
 from tuner.sweep.workload import HELD_OUT
 
 
@@ -40,7 +41,7 @@ def confirmed_words(findings: Findings, best: Measured) -> str | None:
     alone = Measured(again, None)
     parts, doubts = [], []
     for level in findings.levels:
-        where = f" at concurrency {level}" if len(findings.levels) > 1 else ""
+        where = f" {at(level)}" if len(findings.levels) > 1 else ""
         own = alone.speedups.get(level)
         both = findings.ratio(best, alone, level)
         parts.append(f"{ratio(own)} times no speculation{where}, {ratio(both)} of the first figure")
@@ -62,14 +63,14 @@ def _unseen(findings: Findings, alone: Measured) -> Iterator[str]:
     found = held_out_of(alone.record)
     if held is None or not found:
         load = findings.sweep.workload
-        most = max(load.requests, *load.concurrency)
+        most = max(map(load.requests_at, load.levels))
         yield (
             f"Both on the prompts that it was chosen on; {most + min(most, HELD_OUT)} or more are "
             "needed to hold some out, or the baseline was not measured on them."
         )
         return
     several = len(findings.levels) > 1
-    parts = [f"{ratio(r)}{f' at concurrency {n}' if several else ''}" for n, r in found.items()]
+    parts = [f"{ratio(r)}{f' {at(n)}' if several else ''}" for n, r in found.items()]
     yield (
         f"On {count(held.prompts, 'other prompt')}, which no candidate was measured on, it is "
         f"{'; '.join(parts)} times no speculation: expect that figure."

@@ -2,9 +2,10 @@
 
 from tuner.measure.checks.speculation import LOW_ACCEPT_RATE
 from tuner.measure.statistics import Interval
-from tuner.report.cycles import Cycles, Taken
+from tuner.report.cycles import Cycles, Taken, streams_of
 from tuner.report.findings import NO_SPECULATION, Findings
 from tuner.report.text import MISSING, code, interval, markdown_table, number
+from tuner.sweep.level import Level, at
 
 LARGE_SHARE = 0.10
 """Of a cycle, from which on a quicker draft is worth a try."""
@@ -39,7 +40,7 @@ def why_it_loses(findings: Findings) -> str | None:
     for level in cycles.levels:
         bounds, taken = best.speedups.get(level), cycles.taken(best, level)
         if bounds is not None and (bounds.high or 1.0) < 1 and taken is not None:
-            told.append((f"at concurrency {level} " if several else "") + _lost(taken))
+            told.append((f"{at(level)} " if several else "") + _lost(taken))
     return f"Why: {' '.join(_capital(told))}" if told else None
 
 
@@ -84,7 +85,7 @@ def cycle_section(findings: Findings) -> list[str]:
     parts = []
     for level in cycles.levels:
         if len(cycles.levels) > 1:
-            parts.append(f"### Cycles at concurrency {level}")
+            parts.append(f"### Cycles {at(level)}")
         parts.append(_table(cycles, level))
     parts += [words for words in (_split_words(cycles), _unmeasured(cycles)) if words]
     found = list(
@@ -97,11 +98,11 @@ def cycle_section(findings: Findings) -> list[str]:
     return parts
 
 
-def _ends(levels: list[int]) -> list[int]:
+def _ends(levels: list[Level]) -> list[Level]:
     return list(dict.fromkeys([levels[0], levels[-1]]))
 
 
-def _table(cycles: Cycles, level: int) -> str:
+def _table(cycles: Cycles, level: Level) -> str:
     shown = cycles.shown(level)
     plain = shown[0].even.plain_ms
     rows = [[f"**{NO_SPECULATION}**", number(plain, 2), *[MISSING] * 4, "1", MISSING]]
@@ -137,7 +138,7 @@ def _split_words(cycles: Cycles) -> str | None:
     if taken is None or taken.split is None or best is None or best.point is None:
         return None
     split, plain = taken.split, taken.even.plain_ms
-    where = f" at concurrency {level}" if len(cycles.levels) > 1 else ""
+    where = f" {at(level)}" if len(cycles.levels) > 1 else ""
     words = f"A plain decode step takes {number(plain, 2)} ms{where}. "
     if split.once is None or split.drafted is None:
         rest = taken.even.cycle_ms - plain
@@ -148,7 +149,7 @@ def _split_words(cycles: Cycles) -> str | None:
             f"What the further {number(max(0.0, rest), 2)} ms of a cycle of "
             f"{code(best.label)} go into is not told apart by these measurements"
         )
-        lacking = cycles.model.missing(best.point, level, "drafted")
+        lacking = cycles.model(level).missing(best.point, streams_of(level), "drafted")
         return f"{words}{f'; it takes {lacking}' if lacking else ''}."
     more = split.once.value - plain
     words += f"A cycle of {code(best.label)} takes {_ms(split.once)} ms whatever it drafts, "
@@ -161,9 +162,9 @@ def _split_words(cycles: Cycles) -> str | None:
     words += f"; its drafted tokens add {_ms(split.drafted)} ms, draft and verify together"
     if split.draft is not None and split.tokens is not None:
         words += f": {_ms(split.draft)} ms draft steps, {_ms(split.tokens)} ms verify"
-    elif lacking := cycles.model.missing(best.point, level, "draft"):
+    elif lacking := cycles.model(level).missing(best.point, streams_of(level), "draft"):
         words += f". To tell the draft from the verify of what it drafted takes {lacking}"
-    error = cycles.model.error
+    error = cycles.model(level).error
     if error is None:
         return f"{words}. There are too few cycles for intervals."
     return f"{words}. The model behind this misses a measured cycle by {100 * error:.1f} %."
@@ -183,16 +184,16 @@ def _unmeasured(cycles: Cycles) -> str | None:
     ]
     if not told:
         return None
-    where = f" at concurrency {level}" if len(cycles.levels) > 1 else ""
+    where = f" {at(level)}" if len(cycles.levels) > 1 else ""
     return f"Not measured, but predicted{where}, decoding alone: {'; '.join(told)}."
 
 
-def _flags(cycles: Cycles, level: int) -> list[str]:
+def _flags(cycles: Cycles, level: Level) -> list[str]:
     best = cycles.findings.best
     taken = cycles.taken(best, level) if best else None
     if taken is None:
         return []
-    where = f" at concurrency {level}" if len(cycles.levels) > 1 else ""
+    where = f" {at(level)}" if len(cycles.levels) > 1 else ""
     found = (_once(taken), _draft_share(cycles, taken), _last_step(cycles, taken))
     flags = [f"{words[0]}{where}{words[1]}" for words in found if words]
     first = taken.measured.metric(level, "accept_rate_first")

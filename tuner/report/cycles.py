@@ -10,6 +10,7 @@ from tuner.search.acceptance_curve import AcceptanceCurve, chain_of
 from tuner.search.break_even import BreakEven, break_even
 from tuner.search.cycle_model import Cycle, CycleModel, Split
 from tuner.search.predictions import Prediction, rank
+from tuner.sweep.level import Level, Rate, axis
 from tuner.sweep.point import Point
 
 PLAIN = "as a plain decode step"
@@ -29,7 +30,7 @@ class Taken:
     """One configuration's cycle at one concurrency."""
 
     measured: Measured
-    level: int
+    level: Level
     even: BreakEven
     split: Split | None
     """None without draft steps (NGRAM), and where the cycles scatter too much for a model."""
@@ -56,13 +57,23 @@ class Cycles:
     def __init__(self, findings: Findings) -> None:
         self.findings = findings
 
+    def model(self, level: Level) -> CycleModel:
+        """Fitted to every candidate that gave a cycle; at a request rate to those there, since
+        nobody says how many streams were in a batch."""
+        return self._models[level]
+
     @cached_property
-    def model(self) -> CycleModel:
-        """Fitted to every candidate that gave a cycle."""
+    def _models(self) -> dict[Level, CycleModel]:
+        levels = self.findings.levels
+        if axis(levels) == "rate":
+            return {level: self._fitted([level]) for level in levels}
+        return dict.fromkeys(levels, self._fitted(levels))
+
+    def _fitted(self, levels: Sequence[Level]) -> CycleModel:
         return CycleModel(
-            Cycle(each.point, level, ms)
+            Cycle(each.point, streams_of(level), ms)
             for each in self.findings.ranked
-            for level in self.findings.levels
+            for level in levels
             if each.point is not None and (ms := each.metric(level, "cycle_ms")) is not None
         )
 
@@ -70,16 +81,16 @@ class Cycles:
     def scattered(self) -> float | None:
         """How far the model misses the measured cycles, relative, where that is too far to go by
         it; None where it is not."""
-        error = self.model.error
-        return error if error is not None and error > MAX_ERROR else None
+        errors = [each.error for each in self._models.values() if each.error is not None]
+        return max(errors) if errors and max(errors) > MAX_ERROR else None
 
     @property
-    def levels(self) -> list[int]:
+    def levels(self) -> list[Level]:
         """Those at which the best candidate can be held against a plain decode step."""
         best = self.findings.best
         return [n for n in self.findings.levels if best is not None and self.taken(best, n)]
 
-    def taken(self, each: Measured, level: int) -> Taken | None:
+    def taken(self, each: Measured, level: Level) -> Taken | None:
         """A candidate beside the baseline; None where a figure of one of them is missing."""
         base = self.findings.baseline
         steps = each.point.num_steps if each.point else None
@@ -87,7 +98,9 @@ class Cycles:
         if not even:
             return None
         known = each.point is not None and steps and self.scattered is None
-        split = self.model.split(each.point, level) if each.point and known else None
+        split = (
+            self.model(level).split(each.point, streams_of(level)) if each.point and known else None
+        )
         return Taken(each, level, even, split)
 
     @cached_property
@@ -107,23 +120,25 @@ class Cycles:
         chains.sort(key=lambda each: (each.point and each.point.num_steps) or 0)
         return chains if best in chains else [*chains, best]
 
-    def shown(self, level: int) -> list[Taken]:
+    def shown(self, level: Level) -> list[Taken]:
         """The block's cycles at one concurrency."""
         found = [self.taken(each, level) for each in self.block]
         return [each for each in found if each is not None]
 
-    def unmeasured(self, level: int) -> list[Prediction]:
+    def unmeasured(self, level: Level) -> list[Prediction]:
         """Chains of the block, up to the longest one measured, that nobody measured; the fastest
         first. Empty where cycles or acceptance do not determine them."""
         chains = {e.point.num_steps: e.point for e in self.block if e.point and _is_chain(e.point)}
         longest = max((steps for steps in chains if steps), default=0)
         some = chains.get(longest)
         points = [_chain(some, k) for k in range(1, longest) if k not in chains] if some else []
-        if not points or self.scattered or self.model.cycle(points[0], level) is None:
+        if isinstance(level, Rate):  # a speed takes the number of streams in a batch
             return []
-        return rank(self.model, self._curve(level), points, level)
+        if not points or self.scattered or self.model(level).cycle(points[0], level) is None:
+            return []
+        return rank(self.model(level), self._curve(level), points, level)
 
-    def placement(self, level: int) -> tuple[Measured, Measured, Interval] | None:
+    def placement(self, level: Level) -> tuple[Measured, Measured, Interval] | None:
         """The best candidate, its twin with the draft placed otherwise, and how much longer the
         twin's cycle takes; None without such a twin."""
         best = self.findings.best
@@ -132,11 +147,11 @@ class Cycles:
             if other.point is None or other.point.draft_tp == best.point.draft_tp:
                 continue
             if _anywhere(other.point) == _anywhere(best.point):
-                longer = self.model.difference(other.point, best.point, level)
+                longer = self.model(level).difference(other.point, best.point, streams_of(level))
                 return None if longer is None else (best, other, longer)
         return None
 
-    def _curve(self, level: int) -> AcceptanceCurve:
+    def _curve(self, level: Level) -> AcceptanceCurve:
         """Of all chains of the run: what is accepted does not depend on where it is computed."""
         told = [
             chain_of(self.findings.windows(each, level), each.point.num_steps)
@@ -144,6 +159,11 @@ class Cycles:
             if each.point is not None and each.point.num_steps and _is_chain(each.point)
         ]
         return AcceptanceCurve(tuple(chain for chain in told if chain is not None))
+
+
+def streams_of(level: Level) -> int:
+    """By which a cycle's tokens are counted: a concurrency, and one stream at a request rate."""
+    return 1 if isinstance(level, Rate) else level
 
 
 def _is_chain(point: Point) -> bool:

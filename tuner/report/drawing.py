@@ -11,6 +11,7 @@ import matplotlib as mpl
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
+from tuner.sweep.level import Level, named
 from tuner.whole import replacing
 
 # Okabe and Ito's colours: told apart by colour-blind readers, and in grey by their lightness.
@@ -62,8 +63,8 @@ def style() -> Iterator[None]:
         yield
 
 
-def panels(levels: Sequence[int], height: float = 3.4) -> tuple[Figure, list[tuple[int, Axes]]]:
-    """A figure with a panel for each concurrency level, at most MAX_PANELS of them.
+def panels(levels: Sequence[Level], height: float = 3.4) -> tuple[Figure, list[tuple[Level, Axes]]]:
+    """A figure with a panel for each level, at most MAX_PANELS of them.
 
     Of more levels the lowest, the highest and some between are shown.
     """
@@ -80,7 +81,7 @@ def panels(levels: Sequence[int], height: float = 3.4) -> tuple[Figure, list[tup
         ax.set_axis_off()
     if len(levels) > 1:
         for level, ax in zip(shown, flat, strict=False):
-            ax.set_title(f"concurrency {level}", loc="left")
+            ax.set_title(named(level), loc="left")
     return figure, list(zip(shown, flat, strict=False))
 
 

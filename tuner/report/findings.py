@@ -22,6 +22,7 @@ from tuner.result import summarise_run
 from tuner.sweep.artificial import artificial
 from tuner.sweep.document import read_document
 from tuner.sweep.door import LoadedSweep
+from tuner.sweep.level import Level, at, level_of, listed
 from tuner.sweep.point import Point
 from tuner.sweep.space import Space
 
@@ -48,17 +49,17 @@ class Measured:
         """What tables and figures call it."""
         return self.record.label
 
-    def metrics(self, level: int) -> Mapping[str, Any]:
+    def metrics(self, level: Level) -> Mapping[str, Any]:
         """The figures at one concurrency; empty where there are none."""
         return self.record.metrics.get(str(level), {})
 
-    def metric(self, level: int, name: str) -> float | None:
+    def metric(self, level: Level, name: str) -> float | None:
         """One figure; None where it was not measured."""
         value = self.metrics(level).get(name)
         return None if value is None else float(value)
 
     @cached_property
-    def speedups(self) -> Mapping[int, Interval]:
+    def speedups(self) -> Mapping[Level, Interval]:
         """Ratio to the run's baseline by concurrency, as far as it was measured; {} of itself."""
         return {} if self.record.role == "baseline" else speedups_of(self.record)
 
@@ -89,9 +90,9 @@ class Findings:
         return self.sweep.search.objective.metric
 
     @property
-    def levels(self) -> list[int]:
+    def levels(self) -> list[Level]:
         """Concurrency levels that anything was measured at."""
-        return sorted({int(level) for record in self.records for level in record.metrics})
+        return sorted({level_of(level) for record in self.records for level in record.metrics})
 
     @cached_property
     def ranked(self) -> tuple[Measured, ...]:
@@ -182,18 +183,18 @@ class Findings:
         return sorted({r.engine_version for r in self.records if r.engine_version})
 
     @cached_property
-    def kinds(self) -> Mapping[int, Sequence[KindFound]]:
+    def kinds(self) -> Mapping[Level, Sequence[KindFound]]:
         """Kinds of prompts at each concurrency, of the best candidate; an endpoint's too."""
         if self.result.by_kind or self.best is None:
             return self.result.by_kind
         spec = self.sweep.search.objective
         return kinds_found(self.ledger, self.best.record, self._samples, spec)
 
-    def windows(self, measured: Measured, level: int) -> list[Window]:
+    def windows(self, measured: Measured, level: Level) -> list[Window]:
         """Raw samples of a trial at one concurrency; [] where none are on disk."""
         return self._samples.of(measured.record).get(level, [])
 
-    def ratio(self, one: Measured, other: Measured, level: int) -> Interval | None:
+    def ratio(self, one: Measured, other: Measured, level: Level) -> Interval | None:
         """`other` over `one` at one concurrency; None where samples are missing."""
         return self.settled.ratio(one.record, other.record, level, self.metric)
 
@@ -204,12 +205,12 @@ class Findings:
 
     def objective_words(self) -> str:
         """What `history` holds: `output_tok_s, geometric mean of concurrency 1, 8`."""
-        over = self.sweep.search.objective.over
-        if isinstance(over, int) or len(self.levels) == 1:
-            level = over if isinstance(over, int) else self.levels[0]
-            return f"{self.metric} at concurrency {level}"
-        mean = {"geomean": "geometric mean", "min": "lowest"}[over]
-        return f"{self.metric}, {mean} of concurrency {', '.join(map(str, self.levels))}"
+        spec = self.sweep.search.objective
+        only = self.levels[0] if len(self.levels) == 1 else spec.level
+        if only is not None:
+            return f"{self.metric} {at(only)}"
+        mean = "lowest" if spec.over == "min" else "geometric mean"
+        return f"{self.metric}, {mean} of {listed(self.levels)}"
 
     def neighbours(self) -> list[Measured]:
         """The best candidate, then those nearest to it in num_steps, other dimensions alike.

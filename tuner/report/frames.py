@@ -12,19 +12,22 @@ import pandas as pd
 from tuner.choice import objective_of
 from tuner.ledger.record import TrialRecord
 from tuner.sweep.fields import UNSET
+from tuner.sweep.level import Level, columns, level_of
 from tuner.sweep.model import ObjectiveSpec
 from tuner.sweep.point import Point
 
+LEVEL = ("concurrency", "request_rate")
+"""A level's columns; a row has one of both (`sweep.level.columns`)."""
 _STEPS = ("num_steps", "eagle_topk", "num_draft_tokens")
 _WHOLE = (
-    *(*_STEPS, "concurrency", "window", "position", "verifies", "correct_drafts"),
+    *(*_STEPS, *LEVEL[:1], "window", "position", "verifies", "correct_drafts"),
     *("proposed_drafts", "prompt_tokens", "engine_tokens"),
 )
 """Columns of whole numbers, of which some may be missing."""
 _NUMBERS = (
     *("launch_s", "measured_s", "predicted", "predicted_low", "predicted_high", "objective"),
     *("accept_rate_given_before", "output_tok_s", "ttft_ms", "tpot_ms", "accept_length"),
-    *("plain_step_ms", "predicted_ms", "predicted_ms_low", "predicted_ms_high"),
+    *("request_rate", "plain_step_ms", "predicted_ms", "predicted_ms_low", "predicted_ms_high"),
 )
 """Columns of numbers of which all may be missing."""
 _FACTS = ("outcome", "failure", "message", "engine", "engine_version", "launch_id")
@@ -45,14 +48,14 @@ def trials_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
 
 
 def metrics_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
-    """One row per trial and concurrency, with the trial's dimensions; metrics sorted by name."""
+    """One row per trial and level, with the trial's dimensions; metrics sorted by name."""
     env, flags = _names(records)
     rows: list[Row] = []
     for record in records:
         for level, figures in levels_of(record):
             single = {name: value for name, value in figures.items() if name not in _PARTS}
-            rows.append({**_trial(record, env, flags), "concurrency": level, **single})
-    dimensions = [*_trial_columns(env, flags), "concurrency"]
+            rows.append({**_trial(record, env, flags), **columns(level), **single})
+    dimensions = [*_trial_columns(env, flags), *LEVEL]
     metrics = sorted({name for row in rows for name in row} - set(dimensions))
     frame = framed(rows, [*dimensions, *metrics])
     frame[metrics] = frame[metrics].apply(pd.to_numeric)  # one that nobody has is a number, too
@@ -60,7 +63,7 @@ def metrics_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
 
 
 def kinds_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
-    """One row per trial, concurrency and kind of prompt."""
+    """One row per trial, level and kind of prompt."""
     base = next((each for each in records if each.role == "baseline" and each.metrics), None)
     below = {} if base is None else dict(levels_of(base))
     rows: list[Row] = []
@@ -69,16 +72,16 @@ def kinds_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
             plain = below.get(level, {}).get("by_kind") or {}
             for kind, figures in (metrics.get("by_kind") or {}).items():
                 speed, its = figures.get("decode_tok_s"), plain.get(kind, {}).get("decode_tok_s")
-                row = {**_name(record), **_steps(record.at), "concurrency": level, "kind": kind}
+                row = {**_name(record), **_steps(record.at), **columns(level), "kind": kind}
                 ratio = speed / its if speed and its else None
                 rows.append({**row, **figures, "decode_speedup": ratio})
     told = ("requests", "decode_tok_s", "decode_speedup", "accept_length", "accept_rate")
-    columns = ["trial", "role", "label", *_STEPS, "concurrency", "kind", *told, "accept_rate_first"]
-    return framed(rows, columns)
+    names = ["trial", "role", "label", *_STEPS, *LEVEL, "kind", *told, "accept_rate_first"]
+    return framed(rows, names)
 
 
 def acceptance_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
-    """One row per trial, concurrency and position of the draft."""
+    """One row per trial, level and position of the draft."""
     rows: list[Row] = []
     for record in records:
         for level, figures in levels_of(record):
@@ -89,7 +92,7 @@ def acceptance_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
                     {
                         **_name(record),
                         **_steps(record.at),
-                        "concurrency": level,
+                        **columns(level),
                         "position": place,
                         "accept_rate": rate,
                         "accept_rate_given_before": rate / before if before else None,
@@ -97,7 +100,7 @@ def acceptance_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
                     }
                 )
     rates_of = ("accept_rate", "accept_rate_given_before", "accept_length_so_far")
-    return framed(rows, ["trial", "role", "label", *_STEPS, "concurrency", "position", *rates_of])
+    return framed(rows, ["trial", "role", "label", *_STEPS, *LEVEL, "position", *rates_of])
 
 
 def decisions_frame(records: Sequence[TrialRecord], spec: ObjectiveSpec) -> pd.DataFrame:
@@ -139,16 +142,16 @@ def framed(rows: Sequence[Row], columns: Sequence[str]) -> pd.DataFrame:
     return frame
 
 
-def levels_of(record: TrialRecord) -> list[tuple[int, dict[str, Any]]]:
-    """(concurrency, metrics), lowest first."""
-    return sorted((int(level), figures) for level, figures in record.metrics.items())
+def levels_of(record: TrialRecord) -> list[tuple[Level, dict[str, Any]]]:
+    """(level, metrics), lowest first."""
+    return sorted((level_of(level), figures) for level, figures in record.metrics.items())
 
 
 def label_of(record: TrialRecord) -> str:
     """The point in words; `no speculation` without one."""
     if record.at is not None:
         return record.at.label()
-    return "no speculation" if record.role == "baseline" else "the server as it is"
+    return record.label
 
 
 def _names(records: Iterable[TrialRecord]) -> tuple[list[str], list[str]]:

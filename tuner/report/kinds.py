@@ -6,6 +6,7 @@ from tuner.measure.statistics import Interval
 from tuner.report.findings import Findings
 from tuner.report.text import MISSING, code, escaped, markdown_table, number
 from tuner.report.top_table import percent
+from tuner.sweep.level import at
 
 HEADER = (
     "kind", "requests", "accept length", "accept rate", "first accepted", "decode tok/s",
@@ -29,7 +30,7 @@ def kind_tables(findings: Findings) -> list[tuple[str, str]]:
     for level, kinds in found.items():
         if not kinds:
             continue
-        where = f" at concurrency {level}" if len(found) > 1 else ""
+        where = f" {at(level)}" if len(found) > 1 else ""
         words = f"By kind of prompt{where}, decode speed of one stream, of {code(best.label)}:"
         rows = [_row(each, best.record) for each in kinds]
         tables.append((words, markdown_table(list(HEADER), rows)))
@@ -59,7 +60,7 @@ def length_tables(findings: Findings) -> list[tuple[str, str]]:
             ]
             for name, told in sorted(own.items(), key=lambda pair: int(pair[0].split("-")[0]))
         ]
-        where = f" at concurrency {level}" if len(findings.levels) > 1 else ""
+        where = f" {at(level)}" if len(findings.levels) > 1 else ""
         words = f"By prompt tokens{where}, of {code(best.label)}:"
         tables.append((words, markdown_table(list(OF_A_LENGTH), rows)))
     return tables

@@ -22,6 +22,7 @@ from tuner.report.answer import throughput
 from tuner.report.findings import NO_SPECULATION, Findings, Measured
 from tuner.report.text import MISSING, block, code, markdown_table, ratio
 from tuner.search.objective import objective
+from tuner.sweep.level import Level, Rate, at, axis
 from tuner.sweep.point import Point
 from tuner.whole import write_text
 
@@ -38,7 +39,7 @@ def levels_table(findings: Findings) -> str | None:
         cells = [str(level), _name(shown), ", ".join(same) or MISSING]
         gain = "1" if best.record.role == "baseline" else ratio(best.speedup)
         rows.append([*cells, throughput(shown, level, findings.metric), gain])
-    header = ["concurrency", "fastest there", "not told apart from it", "tok/s", "speed-up"]
+    header = [axis([*found]), "fastest there", "not told apart from it", "tok/s", "speed-up"]
     table = markdown_table(header, rows, 3)
     return table + (_front(findings) if findings.sweep.search.sampler == "nsga2" else "")
 
@@ -58,7 +59,8 @@ def _front(findings: Findings) -> str:
             for rival in gains.values()
         )
     ]
-    return f"\n\nNot beaten at every concurrency by another one: {'; '.join(left)}." if left else ""
+    where = axis([*findings.result.by_level])
+    return f"\n\nNot beaten at every {where} by another one: {'; '.join(left)}." if left else ""
 
 
 def _standing(findings: Findings) -> list[Measured]:
@@ -79,7 +81,7 @@ class Chains:
     """Their point without steps and tokens."""
     measured: tuple[Measured, ...]
 
-    def fastest(self, level: int) -> Measured | None:
+    def fastest(self, level: Level) -> Measured | None:
         """None where none was compared at this concurrency."""
         known = [each for each in self.measured if level in each.speedups]
         return max(known, key=lambda each: each.speedups[level].value, default=None)
@@ -112,7 +114,10 @@ def adaptive(findings: Findings) -> Adaptive | str:
     if not groups:
         tried = any(each.point and each.point.eagle_topk == 1 for each in findings.ranked)
         return f"no chain (eagle_topk 1) {'stands' if tried else 'was measured'}"
-    sweep, levels = findings.sweep, [*findings.result.by_level]
+    sweep = findings.sweep
+    levels = [level for level in findings.result.by_level if not isinstance(level, Rate)]
+    if not levels:
+        return "batches have no one size at a request rate, measure at concurrencies for it"
     refusal: str | None = None
     found: list[tuple[float, Adaptive]] = []
     for group in groups:
@@ -125,7 +130,7 @@ def adaptive(findings: Findings) -> Adaptive | str:
         if isinstance(made, str):
             refusal = refusal or made
             continue
-        gains = {
+        gains: dict[Level, float] = {
             level: _gain(group, level) if steps else plain.get(level, 1.0)
             for level, steps in made.steps.items()
         }
@@ -136,7 +141,7 @@ def adaptive(findings: Findings) -> Adaptive | str:
     return max(found, key=lambda pair: pair[0])[1]
 
 
-def _plain_gains(findings: Findings, group: Chains) -> Mapping[int, float]:
+def _plain_gains(findings: Findings, group: Chains) -> Mapping[Level, float]:
     """Speed-ups of no speculation under the group's settings, where those were measured."""
     plain, its = findings.plain, group.family.settings
     if plain is None or its is None or plain.point != its or plain.record.is_another:
@@ -164,7 +169,7 @@ def _groups(measured: Iterable[Measured]) -> list[Chains]:
 
 
 def _of(
-    group: Chains, levels: list[int], release: Release, plain: Mapping[int, float]
+    group: Chains, levels: list[int], release: Release, plain: Mapping[Level, float]
 ) -> Adaptive | str:
     """`plain`: speed-ups by concurrency of the group's settings without speculation."""
     steps: dict[int, int] = {}
@@ -172,7 +177,7 @@ def _of(
     for level in levels:
         best = group.fastest(level)
         if best is None or best.point is None or best.point.num_steps is None:
-            return f"no chain was measured at concurrency {level}"
+            return f"no chain was measured {at(level)}"
         loses = best.speedups[level].value <= plain.get(level, 1.0)
         if loses and not takes_zero(release):
             unsaid.append(level)
@@ -185,7 +190,7 @@ def _of(
     return Adaptive(release, content, steps, launched, tuple(unsaid))
 
 
-def _gain(group: Chains, level: int) -> float:
+def _gain(group: Chains, level: Level) -> float:
     best = group.fastest(level)
     assert best is not None
     return best.speedups[level].value

@@ -4,6 +4,7 @@ from tuner.measure.outliers import Off, requests_off, robust_spread, standing_ou
 from tuner.report.findings import Findings, Measured
 from tuner.report.text import MISSING, code, count, escaped, markdown_table, number
 from tuner.report.top_table import TOP
+from tuner.sweep.level import Level, at, axis
 
 MAX_ROWS = 20
 
@@ -18,7 +19,7 @@ def outliers(findings: Findings) -> str | None:
             spread = robust_spread([one.by for _, every in found for one in every])
             if spread is None:
                 continue
-            words.append(f"{name} at concurrency {level} {spread:.2%}")
+            words.append(f"{name} {at(level)} {spread:.2%}")
             rows += [
                 (abs(one.by), _row(each, level, one))
                 for each, every in found
@@ -33,7 +34,14 @@ def outliers(findings: Findings) -> str | None:
     if not rows:
         return f"{told} Nothing stands out."
     rows.sort(key=lambda each: -each[0])
-    header = ["configuration", "trial", "concurrency", "window", "prompt", "of the others' speed"]
+    header = [
+        "configuration",
+        "trial",
+        axis(findings.levels),
+        "window",
+        "prompt",
+        "of the others' speed",
+    ]
     table = markdown_table(header, [row for _, row in rows[:MAX_ROWS]], 6)
     more = len(rows) - MAX_ROWS
     rest = f"\n\n{count(more, 'request')} or windows more." if more > 0 else ""
@@ -48,7 +56,7 @@ def _shown(findings: Findings) -> list[Measured]:
     return [*found, *([findings.plain] if findings.plain else [])]
 
 
-def _row(each: Measured, level: int, off: Off) -> list[str]:
+def _row(each: Measured, level: Level, off: Off) -> list[str]:
     prompt = MISSING if off.prompt is None else escaped(off.prompt)
     cells = [code(each.label), str(each.record.trial), str(level), str(off.window), prompt]
     return [*cells, number(off.ratio, 3)]

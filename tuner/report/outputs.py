@@ -6,6 +6,7 @@ from tuner.ledger.record import TrialRecord
 from tuner.measure.outputs import example
 from tuner.report.findings import Findings, Measured
 from tuner.report.text import code
+from tuner.sweep.level import at, level_of
 
 SHOWN = 3
 """Refused candidates that the report names."""
@@ -46,7 +47,7 @@ def far_candidates(findings: Findings) -> list[str]:
         if level is None:
             told.append(f"{name}, by the task's score: {scores_of(findings, found)}")
         else:
-            told.append(f"{name}: at concurrency {level} {far_counts(found.outputs[level])}")
+            told.append(f"{name}: {at(level)} {far_counts(found.outputs[level])}")
     if (more := len(findings.result.far) - SHOWN) > 0:
         told.append(f"{more} more whose outputs are far from the baseline's")
     return told
@@ -74,14 +75,14 @@ def _example(findings: Findings, record: TrialRecord, level: str) -> str | None:
     base = findings.baseline
     if base is None:
         return None
-    sides = [findings.windows(each, int(level)) for each in (base, Measured(record, None))]
+    sides = [findings.windows(each, level_of(level)) for each in (base, Measured(record, None))]
     if not all(sides):
         return None
     found = example(sides[0][0], sides[1][0])
     if found is None:
         return None
     return (
-        f"For instance prompt {code(found.prompt_id)} at concurrency {level}: after "
+        f"For instance prompt {code(found.prompt_id)} {at(level)}: after "
         f"{code(found.before)} the baseline says {code(found.baseline)}, this "
         f"{code(found.measured)}."
     )

@@ -2,10 +2,12 @@
 
 import math
 
+from tuner.ledger.side_by_side import side_words
 from tuner.measure.drift import Baselines
 from tuner.measure.statistics import pooled
 from tuner.report.findings import Findings
-from tuner.report.text import change, count, number
+from tuner.report.text import change, count, escaped, number
+from tuner.sweep.level import at
 
 
 def drift_words(findings: Findings) -> str | None:
@@ -15,7 +17,7 @@ def drift_words(findings: Findings) -> str | None:
         return None
     several = len(findings.levels) > 1
     told = [
-        f"{change(known.drift)}{f' at concurrency {level}' if several else ''}"
+        f"{change(known.drift)}{f' {at(level)}' if several else ''}"
         for level, known in drifting.items()
         if known.drift is not None
     ]
@@ -33,7 +35,7 @@ def baselines_words(findings: Findings) -> str | None:
     if not known:
         return None
     several = len(findings.levels) > 1
-    parts = [_level(each, f" at concurrency {n}" if several else "") for n, each in known.items()]
+    parts = [_level(each, f" {at(n)}" if several else "") for n, each in known.items()]
     launches = max(len(each.launches) for each in known.values())
     return (
         f"The baseline had {count(launches, 'launch')} ({findings.metric}): {'; '.join(parts)}. "
@@ -50,6 +52,19 @@ def _level(known: Baselines, where: str) -> str:
     if more < 5e-5:
         return f"{words}; launches differ by no more than their windows explain"
     return f"{words}; launches differ by {more:.2%} beyond what their windows explain"
+
+
+def beside_words(findings: Findings) -> str | None:
+    """What servers side by side did to each other; None where none were."""
+    told = list(side_words(findings.ledger))
+    if not told:
+        return None
+    return (
+        f"Candidates were measured in {len(told)} places at the same time, baselines and the "
+        f"winner's own launches alone. {'. '.join(escaped(each) for each in told)}. Where that is "
+        "surely not 1, speed-ups of candidates that had servers beside them are held against the "
+        "baseline as it is there (docs/slots.md)."
+    )
 
 
 def interval_words(findings: Findings) -> str:

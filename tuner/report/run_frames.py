@@ -14,21 +14,23 @@ from tuner.measure.metrics import accept_length
 from tuner.measure.samples import RequestSample, Window
 from tuner.measure.statistics import decode_time, output_tok_s
 from tuner.report import frames
-from tuner.report.frames import Row, framed, label_of, levels_of
+from tuner.report.cycles import streams_of
+from tuner.report.frames import LEVEL, Row, framed, label_of, levels_of
 from tuner.search.cycle_model import Cycle, CycleModel
+from tuner.sweep.level import Level, Rate, columns
 
 _WINDOW = (
-    *("trial", "role", "label", "concurrency", "window", "wall_s", "client_cpu_s", "output_tok_s"),
+    *("trial", "role", "label", *LEVEL, "window", "wall_s", "client_cpu_s", "output_tok_s"),
     *("completion_tokens", "requests", "failed_requests", "stopped"),
 )
 _REQUEST = (
-    *("trial", "role", "label", "concurrency", "window", "prompt_id", "kind", "sent_s"),
+    *("trial", "role", "label", *LEVEL, "window", "prompt_id", "kind", "sent_s"),
     *("ttft_ms", "tpot_ms", "e2e_ms", "prompt_tokens", "completion_tokens", "engine_tokens"),
     *("requested_tokens", "verifies", "correct_drafts", "proposed_drafts", "accept_length"),
     *("finish_reason", "error", "timed_out"),
 )
 _CYCLE = (
-    *("trial", "label", "num_steps", "eagle_topk", "num_draft_tokens", "concurrency"),
+    *("trial", "label", "num_steps", "eagle_topk", "num_draft_tokens", *LEVEL),
     *("cycle_ms", "plain_step_ms", "predicted_ms", "predicted_ms_low", "predicted_ms_high"),
 )
 
@@ -78,17 +80,20 @@ class RunFrames:
 
     @cached_property
     def metrics(self) -> pd.DataFrame:
-        """One row per trial and concurrency that has numbers.
+        """One row per trial and level (a concurrency, or a rate) that has numbers.
 
         trial ... flags.NAME                       as in `trials`
-        concurrency                                streams held open
+        concurrency                                streams held open; missing at one of several
+                                                   request rates
+        request_rate                               that rate, requests that come in a second;
+                                                   missing otherwise
         every metric of the ledger                 docs/metrics.md has formulas and units
         """
         return frames.metrics_frame(self._records)
 
     @cached_property
     def kinds(self) -> pd.DataFrame:
-        """One row per trial, concurrency and kind of prompt (chat, code, ...).
+        """One row per trial, level and kind of prompt (chat, code, ...).
 
         requests, decode_tok_s, accept_length,     as in `metrics`, of that kind; accept_rate is
         accept_rate, accept_rate_first             missing in runs of older versions
@@ -98,7 +103,7 @@ class RunFrames:
 
     @cached_property
     def acceptance(self) -> pd.DataFrame:
-        """One row per trial, concurrency and position of the draft.
+        """One row per trial, level and position of the draft.
 
         position                                   1 to num_steps
         accept_rate                                share of verifies that accepted as far or farther
@@ -131,7 +136,7 @@ class RunFrames:
 
     @cached_property
     def windows(self) -> pd.DataFrame:
-        """One row per trial, concurrency and window, from the raw samples.
+        """One row per trial, level and window, from the raw samples.
 
         window                                     1 is the first one measured
         wall_s                                     seconds from the first request to the last token
@@ -150,7 +155,8 @@ class RunFrames:
 
         window, prompt_id, kind
         sent_s                                     seconds since the window began
-        ttft_ms, tpot_ms, e2e_ms                   first token, each token after it, whole answer
+        ttft_ms, tpot_ms, e2e_ms                   first token, each token after it, whole answer;
+                                                   at a rate from when the request came
         prompt_tokens, completion_tokens           the latter by the client's count
         engine_tokens, requested_tokens            completion tokens by the engine; asked for
         verifies, correct_drafts, proposed_drafts  the engine's counts; missing without speculation
@@ -168,33 +174,39 @@ class RunFrames:
 
     @cached_property
     def cycles(self) -> pd.DataFrame:
-        """One row per candidate and concurrency: the cycle beside what the cycle model says of it.
+        """One row per candidate and level: the cycle beside what the cycle model says of it.
 
         num_steps, eagle_topk, num_draft_tokens
         cycle_ms                                   measured: milliseconds of a draft-verify cycle
-        plain_step_ms                              the baseline's decode step at this concurrency,
+        plain_step_ms                              the baseline's decode step at this level,
                                                    the mean over its launches
         predicted_ms, predicted_ms_low, predicted_ms_high
                                                    by a model fitted to all OTHER configurations;
                                                    missing where they do not determine it
         """
         measured = [
-            (record, Cycle(record.at, level, ms))
+            (record, level, Cycle(record.at, streams_of(level), ms))
             for record in self._records
             if record.role == "candidate" and record.at is not None
             for level, figures in levels_of(record)
             if (ms := figures.get("cycle_ms")) is not None
         ]
-        everything = [cycle for _, cycle in measured]
+        everything = [(_sort(level), cycle) for _, level, cycle in measured]
         others = {
-            point: CycleModel(cycle for cycle in everything if cycle.point != point)
-            for point in {cycle.point for cycle in everything}
+            (point, sort): CycleModel(
+                cycle for its, cycle in everything if cycle.point != point and its == sort
+            )
+            for sort, point in {(sort, cycle.point) for sort, cycle in everything}
         }
         return framed(
-            [self._cycle(record, each, others[each.point]) for record, each in measured], _CYCLE
+            [
+                self._cycle(record, level, each, others[each.point, _sort(level)])
+                for record, level, each in measured
+            ],
+            _CYCLE,
         )
 
-    def _cycle(self, record: TrialRecord, cycle: Cycle, others: CycleModel) -> Row:
+    def _cycle(self, record: TrialRecord, level: Level, cycle: Cycle, others: CycleModel) -> Row:
         told = others.cycle(cycle.point, cycle.concurrency)
         return {
             "trial": record.trial,
@@ -202,37 +214,42 @@ class RunFrames:
             "num_steps": cycle.point.num_steps,
             "eagle_topk": cycle.point.eagle_topk,
             "num_draft_tokens": cycle.point.num_draft_tokens,
-            "concurrency": cycle.concurrency,
+            **columns(level),
             "cycle_ms": cycle.ms,
-            "plain_step_ms": self._plain_steps.get(cycle.concurrency),
+            "plain_step_ms": self._plain_steps.get(level),
             "predicted_ms": told and told.value,
             "predicted_ms_low": told and told.low,
             "predicted_ms_high": told and told.high,
         }
 
     @cached_property
-    def _plain_steps(self) -> dict[int, float]:
-        """The baseline's decode step by concurrency, the mean over its launches."""
-        found: dict[int, list[float]] = {}
+    def _plain_steps(self) -> dict[Level, float]:
+        """The baseline's decode step by level, the mean over its launches."""
+        found: dict[Level, list[float]] = {}
         for record in self._records:
             for level, figures in levels_of(record) if record.role == "baseline" else ():
                 if (ms := figures.get("cycle_ms")) is not None:
                     found.setdefault(level, []).append(ms)
         return {level: fmean(each) for level, each in found.items()}
 
-    def _windows(self) -> Iterator[tuple[TrialRecord, int, int, Window]]:
+    def _windows(self) -> Iterator[tuple[TrialRecord, Level, int, Window]]:
         for record in self._records:
             for level, windows in sorted(self._samples.of(record).items()):
                 for number, window in enumerate(windows, 1):
                     yield record, level, number, window
 
 
-def _where(record: TrialRecord, level: int, number: int) -> Row:
+def _sort(level: Level) -> Level | None:
+    """Levels whose cycles one model explains: concurrencies, or a rate alone."""
+    return level if isinstance(level, Rate) else None
+
+
+def _where(record: TrialRecord, level: Level, number: int) -> Row:
     named = {"trial": record.trial, "role": record.role, "label": label_of(record)}
-    return {**named, "concurrency": level, "window": number}
+    return {**named, **columns(level), "window": number}
 
 
-def _window(record: TrialRecord, level: int, number: int, window: Window) -> Row:
+def _window(record: TrialRecord, level: Level, number: int, window: Window) -> Row:
     return {
         **_where(record, level, number),
         "wall_s": window.wall_s,
@@ -245,7 +262,7 @@ def _window(record: TrialRecord, level: int, number: int, window: Window) -> Row
     }
 
 
-def _request(record: TrialRecord, level: int, number: int, sample: RequestSample) -> Row:
+def _request(record: TrialRecord, level: Level, number: int, sample: RequestSample) -> Row:
     tokens, seconds = decode_time(sample)
     first = sample.chunk_times[0] if sample.chunk_times else None
     spec = sample.spec
@@ -254,9 +271,9 @@ def _request(record: TrialRecord, level: int, number: int, sample: RequestSample
         "prompt_id": sample.prompt_id,
         "kind": sample.kind,
         "sent_s": sample.sent,
-        "ttft_ms": None if first is None else (first - sample.sent) * 1000,
+        "ttft_ms": None if first is None else (first - sample.began) * 1000,
         "tpot_ms": seconds / tokens * 1000 if tokens else None,
-        "e2e_ms": (sample.ended - sample.sent) * 1000,
+        "e2e_ms": (sample.ended - sample.began) * 1000,
         "prompt_tokens": sample.prompt_tokens,
         "completion_tokens": sample.tokens,
         "engine_tokens": sample.engine_tokens,

@@ -21,11 +21,12 @@ from tuner.report.levels import levels_table, write_adaptive
 from tuner.report.memory import memory_table
 from tuner.report.outliers import outliers
 from tuner.report.page import page
-from tuner.report.repeated import baselines_words, interval_words
+from tuner.report.repeated import baselines_words, beside_words, interval_words
 from tuner.report.searched import search_table
 from tuner.report.text import block, code, escaped
 from tuner.report.top_table import top_tables
 from tuner.report.winner import launch_command, write_winner
+from tuner.sweep.level import axis
 from tuner.whole import write_text
 
 
@@ -61,6 +62,7 @@ def _written(findings: Findings) -> Path:
         artificial=sections.artificial_words(findings),
         answer=answer(findings),
         answer_table=answer_table(findings),
+        axis=axis(findings.levels),
         levels_table=levels_table(findings),
         adaptive=write_adaptive(findings),
         launch_words=sections.launch_words(findings),
@@ -68,6 +70,7 @@ def _written(findings: Findings) -> Path:
         metric=code(findings.metric),
         workload=sections.workload(findings),
         baselines=baselines_words(findings),
+        beside=beside_words(findings),
         interval_words=interval_words(findings),
         tables=top_tables(findings),
         figures=drawn,

@@ -14,6 +14,7 @@ from tuner.report.text import (
     markdown_table,
 )
 from tuner.report.top_table import has_energy, is_cut
+from tuner.sweep.level import axis
 from tuner.sweep.trusted import trusted_code
 
 MAX_FAILURES = 30
@@ -59,18 +60,21 @@ def workload(findings: Findings) -> str:
     load, measure = findings.sweep.workload, findings.sweep.measure
     settings = findings.run.settings
     read = f"; read as {settings.prompts_read}" if settings.prompts_read else ""
+    if (answers := findings.run.conversations_hash) is not None:
+        read += f"; those answers are in conversations.jsonl, content {answers}"
     cut = any(is_cut(findings, level) for level in findings.levels)
     fewer = " (fewer where a column has them)" if cut else ""
     return (
         f"Prompts {code(load.prompts)} (content {code(settings.prompts)}{escaped(read)}), "
         f"{count(load.requests, 'request')} of {load.output_tokens} tokens at temperature "
-        f"{load.temperature:g}, {count(measure.windows, 'window')} per concurrency{fewer} after "
+        f"{load.temperature:g}, {count(measure.windows, 'window')} per "
+        f"{axis(findings.levels)}{fewer} after "
         f"{count(measure.warmup_requests, 'warm-up request')}"
         + (
-            f"; they come at {load.request_rate:g} a second (Poisson, the same times for every "
-            "configuration), and wait where as many as the concurrency are open"
-            if load.request_rate is not None
-            else ""
+            ""
+            if load.request_rate is None
+            else f"; they come at {_rates(findings)} a second (Poisson, the same times for every "
+            f"configuration), and wait where {_most_open(findings)} are open"
         )
         + (
             "; every request runs to its full length."
@@ -226,3 +230,16 @@ def command(findings: Findings) -> str:
 def _trials(trials: list[int]) -> str:
     shown = ", ".join(map(str, trials[:8])) + (", ..." if len(trials) > 8 else "")
     return f"trial{'s' if len(trials) > 1 else ''} {shown}"
+
+
+def _rates(findings: Findings) -> str:
+    """`4`, `4, 8 or 16`."""
+    asked = findings.sweep.workload.request_rate
+    shown = [f"{each:g}" for each in (asked if isinstance(asked, list) else [asked or 0.0])]
+    return " or ".join(each for each in (", ".join(shown[:-1]), shown[-1]) if each)
+
+
+def _most_open(findings: Findings) -> str:
+    load = findings.sweep.workload
+    several = isinstance(load.request_rate, list)
+    return str(load.concurrency[0]) if several else "as many as the concurrency"

@@ -12,6 +12,7 @@ from tuner.report import drawing
 from tuner.report.drawing import BLUE, GREY, MARKERS, SERIES, Drawn
 from tuner.report.findings import Findings, Measured
 from tuner.report.text import number
+from tuner.sweep.level import Level, named
 
 
 def tok_s_by_steps(findings: Findings, folder: Path) -> Drawn | None:
@@ -69,7 +70,7 @@ def accept_length_by_steps(findings: Findings, folder: Path) -> Drawn | None:
     _steps_axis(ax)
     ax.set_ylabel("accept length (tokens per verify)")
     drawing.legend(figure, ax)
-    where = f", concurrency {level}" if len(findings.levels) > 1 else ""
+    where = f", {named(level)}" if len(findings.levels) > 1 else ""
     drawing.title(figure, f"Accept length by number of draft steps{where}", findings.simulated)
     return drawing.save(
         figure, folder, "accept_length_by_steps", "Accept length by number of draft steps"
@@ -89,7 +90,7 @@ Dot = tuple[int, float, float, float]
 """num_steps, the value, and how far its interval reaches below and above; nan without one."""
 
 
-def series(shown: Sequence[Measured], level: int, metric: str) -> tuple[list[Dot], list[Dot]]:
+def series(shown: Sequence[Measured], level: Level, metric: str) -> tuple[list[Dot], list[Dot]]:
     """Those that differ from the first, the best, in num_steps alone (of a count the highest), in
     the order of num_steps; and all others."""
     best = shown[0].point
@@ -107,7 +108,7 @@ def series(shown: Sequence[Measured], level: int, metric: str) -> tuple[list[Dot
     return [joined[steps] for steps in sorted(joined)], others
 
 
-def _dot(each: Measured, level: int, metric: str) -> Dot | None:
+def _dot(each: Measured, level: Level, metric: str) -> Dot | None:
     value = each.metric(level, metric)
     low, high = each.metric(level, f"{metric}_low"), each.metric(level, f"{metric}_high")
     if value is None:

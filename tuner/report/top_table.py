@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from tuner.report.answer import throughput
 from tuner.report.findings import NO_SPECULATION, Findings, Measured
 from tuner.report.text import MISSING, code, count, escaped, markdown_table, number, ratio
+from tuner.sweep.level import Level, named
 
 TOP = 10
 ENERGY = "energy_j_per_token"
@@ -27,12 +28,12 @@ def top_tables(findings: Findings) -> list[tuple[str, str]]:
     """(heading, table) of the best configurations for each concurrency, the baseline first."""
     several = len(findings.levels) > 1
     return [
-        (f"Concurrency {level}" if several else "", _top_table(findings, level))
+        (named(level).capitalize() if several else "", _top_table(findings, level))
         for level in findings.levels
     ]
 
 
-def _top_table(findings: Findings, level: int) -> str:
+def _top_table(findings: Findings, level: Level) -> str:
     rows = []
     if findings.baseline is not None:
         rows.append(_row(findings.baseline, level, f"**{NO_SPECULATION}**"))
@@ -54,7 +55,7 @@ def _top_table(findings: Findings, level: int) -> str:
     return table
 
 
-def _further_columns(findings: Findings, level: int) -> Iterator[tuple[str, dict[str, str]]]:
+def _further_columns(findings: Findings, level: Level) -> Iterator[tuple[str, dict[str, str]]]:
     """Columns that only some tables have: the heading, and the cells by trial."""
     shown = {str(each.record.trial): each for each in _shown(findings)}
     if has_energy(findings, level):
@@ -75,27 +76,27 @@ def _shown(findings: Findings) -> list[Measured]:
     return [*([findings.baseline] if findings.baseline else []), *findings.ranked[:TOP]]
 
 
-def has_energy(findings: Findings, level: int) -> bool:
+def has_energy(findings: Findings, level: Level) -> bool:
     """NVML told the energy of a shown configuration at a level."""
     return any(each.metric(level, ENERGY) is not None for each in _shown(findings))
 
 
-def is_cut(findings: Findings, level: int) -> bool:
+def is_cut(findings: Findings, level: Level) -> bool:
     """A shown configuration has fewer windows at a level than were asked for."""
     counts = [_windows(findings, each, level) for each in findings.ranked[:TOP]]
     return any(n is not None and n < findings.sweep.measure.windows for n in counts)
 
 
-def _windows(findings: Findings, each: Measured, level: int) -> int | None:
+def _windows(findings: Findings, each: Measured, level: Level) -> int | None:
     """How many the figures of a configuration come from."""
     if (windows := each.metric(level, "windows")) is not None:
         return round(windows)
     requests = each.metric(level, "requests")  # a ledger of an older specbench
-    per_window = max(findings.sweep.workload.requests, level)
+    per_window = findings.sweep.workload.requests_at(level)
     return None if requests is None else round(requests / per_window)
 
 
-def _row(each: Measured, level: int, name: str) -> list[str]:
+def _row(each: Measured, level: Level, name: str) -> list[str]:
     return [
         name,
         throughput(each, level, "output_tok_s"),

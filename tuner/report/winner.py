@@ -96,7 +96,7 @@ def one_point_sweep(sweep: Sweep, point: Point) -> Sweep:
         sampler="grid", objective=sweep.search.objective, limits=sweep.search.limits
     )
     server = sweep.server.model_copy(update={"step_switch": False})  # one point has one length
-    return sweep.model_copy(update={"space": space, "search": search, "server": server})
+    return sweep.model_copy(update={"space": space, "search": search, "server": server, "slots": 1})
 
 
 def _with_baseline_under(sweep: Sweep, settings: Point) -> Sweep:

@@ -14,6 +14,7 @@ from tuner.search.coded import Coded, Floats, Indices
 from tuner.search.cycle_field import fit_cycles
 from tuner.search.lengths import Lengths, shape_of
 from tuner.search.verdict import Figures, Verdict
+from tuner.sweep.level import Level
 from tuner.sweep.model import ObjectiveSpec
 from tuner.sweep.point import Point
 
@@ -28,10 +29,16 @@ MAX_EXPLANATIONS = 8
 class Known:
     """Everything measured so far."""
 
-    plain: Mapping[int, Figures]
+    plain: Mapping[Level, Figures]
     """The baseline, by concurrency."""
     told: Mapping[Point, Verdict]
     """In the order of measurement."""
+    pending: frozenset[Point] = frozenset()
+    """What is being measured."""
+
+    def is_taken(self, point: Point) -> bool:
+        """Measured, or being measured."""
+        return point in self.told or point in self.pending
 
     @cached_property
     def usable(self) -> Mapping[Point, Verdict]:
@@ -101,7 +108,7 @@ class Forecast:
 
 def forecast(coded: Coded, known: Known, spec: ObjectiveSpec) -> Forecast:
     """From at least one usable point, one chain among them."""
-    levels = [spec.over] if isinstance(spec.over, int) else sorted(known.plain)
+    levels = [spec.level] if spec.level is not None else sorted(known.plain)
     rows = [coded.index[point] for point in known.usable]
     choices = [_level(coded, known, level, rows) for level in levels]
     own = _combined([_measured(known, level) for level in levels], spec)
@@ -118,7 +125,7 @@ def forecast(coded: Coded, known: Known, spec: ObjectiveSpec) -> Forecast:
     return Forecast(tuple(Explanation(e.weight / total, e.mean, e.spread) for e in found))
 
 
-def _level(coded: Coded, known: Known, level: int, rows: Sequence[int]) -> list[Explanation]:
+def _level(coded: Coded, known: Known, level: Level, rows: Sequence[int]) -> list[Explanation]:
     """Decoding speed beside the baseline's at one concurrency."""
     seen = {point: verdict.levels[level] for point, verdict in known.usable.items()}
     lengths = Lengths(seen)
@@ -138,7 +145,7 @@ def _level(coded: Coded, known: Known, level: int, rows: Sequence[int]) -> list[
     ]
 
 
-def _measured(known: Known, level: int) -> Floats:
+def _measured(known: Known, level: Level) -> Floats:
     """The same of the usable points by their own measurements."""
     plain = known.plain[level].cycle_ms or 1.0
     seen = [verdict.levels[level] for verdict in known.usable.values()]
@@ -155,7 +162,7 @@ def _sum(parts: Sequence[Floats]) -> Floats:
     return found
 
 
-def _is_usable(verdict: Verdict, plain: Mapping[int, Figures]) -> bool:
+def _is_usable(verdict: Verdict, plain: Mapping[Level, Figures]) -> bool:
     if verdict.outcome != "ok" or not verdict.value or verdict.value <= 0:
         return False
     shown = [verdict.levels.get(level) for level in plain]

@@ -3,17 +3,18 @@
 import math
 from collections.abc import Mapping
 
+from tuner.sweep.level import Level
 from tuner.sweep.model import ObjectiveSpec
 
 
-def objective(ratios: Mapping[int, float], spec: ObjectiveSpec) -> float:
+def objective(ratios: Mapping[Level, float], spec: ObjectiveSpec) -> float:
     """The levels' ratios (1.0: as fast as the baseline) combined as `spec.over` says.
 
-    `ratios` is keyed by concurrency and not empty. The door has checked that a level named in
+    `ratios` is keyed by level and not empty. The door has checked that a level named in
     `over` is measured.
     """
-    if isinstance(spec.over, int):
-        return ratios[spec.over]
+    if spec.level is not None:
+        return ratios[spec.level]
     if spec.over == "min":
         return min(ratios.values())
     if min(ratios.values()) <= 0:

@@ -77,14 +77,15 @@ class ListedGPSampler(GPSampler):
 
 
 def model_sampler(
-    spec: SearchSpec, seed: int, combinations: Sequence[dict[str, Any]]
+    spec: SearchSpec, seed: int, combinations: Sequence[dict[str, Any]], *, waits: bool = False
 ) -> BaseSampler:
     """The sampler for a proposal that rests on what was told; `combinations` are left to measure.
 
-    Random where the sampler has no model.
+    `waits`: other proposals have no verdict yet; TPE then takes those for bad ones, so that it does
+    not crowd around them. Random where the sampler has no model.
     """
     if spec.sampler == "tpe":
-        return TPESampler(seed=seed, n_startup_trials=1, constant_liar=False)
+        return TPESampler(seed=seed, n_startup_trials=1, constant_liar=waits)
     if spec.sampler == "gp":
         return ListedGPSampler(seed, combinations)
     return RandomSampler(seed=seed)

@@ -112,7 +112,8 @@ class StagedSearch:
         coded = self._coded
         if coded is None or not (coded.topk == 1).any():
             return Decision("sampler", "the space has no chain that could tell of other points")
-        known = replace(known, told={p: v for p, v in known.told.items() if p in coded.index})
+        told = {p: v for p, v in known.told.items() if p in coded.index}
+        known = replace(known, told=told, pending=known.pending & coded.index.keys())
         if missed := self._missed(known):
             return Decision("sampler", missed)
         if not _has_chain(known):
@@ -127,11 +128,13 @@ class StagedSearch:
     def _long_chain(self, coded: Coded, known: Known) -> Decision:
         """The longest chain that may run, everything else as plain as the space has it."""
         runs = chance_of_running(coded, known.told) > 0.5
-        fresh = np.array([point not in known.told for point in coded.points])
+        fresh = np.array([not known.is_taken(point) for point in coded.points])
         rows = np.flatnonzero(fresh & runs & (coded.topk == 1))
         failed = [p.num_steps or 0 for p, v in known.told.items() if v.outcome != "ok"]
         shorter = rows[coded.steps[rows] <= 0.7 * min(failed)] if failed else rows
         rows = shorter if len(shorter) else rows
+        if known.pending:
+            return self._beside_a_long_chain(coded, known, rows)
         if not len(rows) or len(known.told) >= ANCHOR_TRIES:
             return Decision("sampler", "no chain shows what it accepts, position by position")
         keys = (self._luck, coded.expected, -coded.steps, coded.plainness)
@@ -140,13 +143,25 @@ class StagedSearch:
         why = f"{what}, settings as plain as can be: what it accepts position by position"
         return Decision("anchors", f"{why} tells of every shorter chain", coded.points[row])
 
+    def _beside_a_long_chain(self, coded: Coded, known: Known, rows: Indices) -> Decision:
+        """The second anchor, while the first one is measured; then others, settings still plain."""
+        if not len(rows):
+            return Decision("stop", "what is being measured may be the first chain that runs")
+        longest = max(point.num_steps or 0 for point in known.pending)
+        short = rows[coded.steps[rows] <= SHORT * longest]
+        rows = short if len(short) else rows
+        keys = (self._luck, coded.expected, -coded.steps, coded.plainness)
+        row = rows[np.lexsort([key[rows] for key in keys])[0]]
+        why = "a shorter chain beside the longest, settings as plain as can be: what a step takes"
+        return Decision("anchors", why, coded.points[row])
+
     def _promising(self, view: "_View", known: Known) -> Decision:
         """Where most is to be gained, by expectation."""
         coded, left = view.coded, view.left
         gain = view.forecast.gain(view.goal, left) * view.chance
         gain[~view.alive] = 0.0
         chains = view.alive & (coded.topk[left] == 1)
-        measured = {p.num_steps for p in known.usable if p.eagle_topk == 1}
+        measured = {p.num_steps for p in (*known.usable, *known.pending) if p.eagle_topk == 1}
         stage: Stage = "model"
         if len(measured) == 1:
             shorter = chains & (coded.steps[left] <= SHORT * max(n or 0 for n in measured))
@@ -167,11 +182,11 @@ class StagedSearch:
         """Nothing is promising: look where the model knows least, then believe it."""
         lost = max(float(view.forecast.mean[row]) for row in view.rows) < -CLOSE
         wanted = 1 if lost else CHECKS
-        recent = list(self._made.values())[-wanted:]
-        calm = [each for each in recent if each.stage == "check" and not _surprised(each, known)]
+        over = [each for each in self._made.values() if each.point not in known.pending][-wanted:]
+        calm = [each for each in over if each.stage == "check" and not _surprised(each, known)]
         score = view.forecast.mean[view.left] + FAR * view.forecast.spread[view.left]
         score[view.chance < 0.3] = -math.inf
-        if len(calm) >= wanted or score.max() <= view.goal:
+        if len(calm) + len(known.pending) >= wanted or score.max() <= view.goal:
             return Decision("stop", self._no_more(view, len(calm)), excluded=view.excluded)
         row = int(view.left[np.lexsort((self._luck[view.left], -np.round(score, _DIGITS)))[0]])
         why = "nothing unmeasured should be faster; this is where the model knows least"
@@ -233,7 +248,7 @@ class _View:
         kept = [float(told.mean[coded.index[point]]) for point in known.answers]
         goal = max([0.0, *kept])
         margin = max(MARGIN, SEEN * known.noise)
-        done = np.array([point in known.told for point in coded.points])
+        done = np.array([known.is_taken(point) for point in coded.points])
         left: Indices = np.flatnonzero(~done)
         chance = chance_of_running(coded, known.told)[left]
         runs: Mask = chance > UNLIKELY

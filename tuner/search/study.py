@@ -2,18 +2,21 @@
 
 import random
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any
 
 import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState
 
+from tuner.search.asked import Asked, Proposal
 from tuner.search.decision import Decision
 from tuner.search.dimensions import combination, distribution, spelling, suggest
 from tuner.search.forecast import Known
+from tuner.search.replayed import replay
 from tuner.search.samplers import generation_sampler, model_sampler, startup_trials
 from tuner.search.staged import StagedSearch
 from tuner.search.verdict import Figures, Outcome, Verdict
+from tuner.sweep.level import Level
 from tuner.sweep.model import SearchSpec
 from tuner.sweep.point import Point
 from tuner.sweep.space import Space
@@ -37,18 +40,9 @@ _STATES: Mapping[Outcome, TrialState] = {
 }
 
 
-@dataclass(frozen=True)
-class Proposal:
-    """A legal point that is not measured yet, answered with `Study.tell`."""
-
-    point: Point
-    trial: Trial
-    decision: Decision | None = None
-    """Why this point; None where there are no stages."""
-
-
 class Study:
-    """Proposes each legal point at most once and learns from what it is told.
+    """Proposes each legal point at most once and learns from what it is told. Several proposals
+    may wait for their verdicts at a time.
 
     Deterministic: the same space, spec, trials and verdicts give the same proposals, because the
     sampler of each proposal is seeded from the seed and the number of the proposal. That is what
@@ -63,7 +57,7 @@ class Study:
         *,
         persists: bool = False,
         timed: Mapping[Point, float] | None = None,
-        levels: Sequence[int] = (),
+        levels: Sequence[Level] = (),
     ) -> None:
         """`trials` is the number that the run was begun with; an extension does not change it.
 
@@ -79,18 +73,21 @@ class Study:
         self._distributions = {n: distribution(v) for n, v in space.dimensions.items()}
         self._study = optuna.create_study(directions=["maximize"] * max(1, len(levels)))
         self._told: dict[Point, Verdict] = {}
+        self._pending: dict[Point, Proposal] = {}
+        self._made = self._heard = 0
+        """Proposals that were made; verdicts that were told."""
         self._spellings: set[str] = set()
         self._staged: StagedSearch | None = None
         if "anchors" in spec.active_stages:
             self._staged = StagedSearch(space.points, spec.objective, spec.seed, timed)
-        self._plain: Mapping[int, Figures] = {}
+        self._plain: Mapping[Level, Figures] = {}
         self._persists = persists
         self.handed_over: str | None = None
         """Why the sampler chooses since then; None while the stages do."""
         self.stopped: Decision | None = None
         """Why nothing more is proposed, where the stages say so."""
 
-    def tell_baseline(self, plain: Mapping[int, Figures]) -> None:
+    def tell_baseline(self, plain: Mapping[Level, Figures]) -> None:
         """Say what the baseline takes, by concurrency; without it there are no stages."""
         self._plain = dict(plain)
 
@@ -114,29 +111,52 @@ class Study:
         `point` and `reason` are user attributes, what cannot be served has a constraint above 0."""
         return self._study.get_trials(deepcopy=False)
 
-    def propose(self) -> Proposal | None:
+    @property
+    def pending(self) -> tuple[Proposal, ...]:
+        """Proposals without a verdict, in the order in which they were made."""
+        return tuple(self._pending.values())
+
+    def propose(self, along: Collection[Point] = ()) -> Proposal | None:
         """The next point to measure; None when every legal point has been told, or the stages
-        find that nothing better is left."""
-        left = [point for point in self._space.points if point not in self._told]
+        find that nothing better is left; and while nothing more can be said before a pending
+        proposal has its verdict. `along`: points that are being measured without being proposed.
+        """
+        taken = {*self._told, *self._pending, *along}
+        left = [point for point in self._space.points if point not in taken]
         if not left:
             return None
-        decision = self._decision()
-        if decision is not None and decision.stage == "stop" and not self._persists:
-            self.stopped = decision
-            return None
+        decision = self._decision(along)
+        if decision is not None and decision.stage == "stop":
+            if self._pending:
+                return None
+            if not self._persists:
+                self.stopped = decision
+                return None
         if decision is not None and decision.point is not None:
-            return self._take(decision.point, decision)
-        return self._sampled(left, decision)
+            return self._noted(self._take(decision.point, decision), along)
+        return self._noted(self._sampled(left, decision), along)
 
-    def _decision(self) -> Decision | None:
+    def _noted(self, proposal: Proposal, along: Collection[Point]) -> Proposal:
+        """The same as one that waits for its verdict."""
+        beside = tuple(replace(each.asked, beside=()) for each in self.pending)
+        asked = Asked(self._made, self._heard, tuple(along), beside)
+        proposal = replace(proposal, asked=asked)
+        self._made += 1
+        self._pending[proposal.point] = proposal
+        return proposal
+
+    def _decision(self, along: Collection[Point]) -> Decision | None:
         """What the stages say; the sampler's turn, once it came, does not end."""
         if self._staged is None or not self._plain:
             return None
         if self.handed_over is None:
-            decision = self._staged.decide(Known(self._plain, self._told))
+            pending = frozenset({*self._pending, *along})
+            decision = self._staged.decide(Known(self._plain, self._told, pending))
             if "model" not in self._spec.active_stages and decision.stage not in _BEFORE_MODEL:
                 decision = Decision("sampler", "the anchors are measured, search.stages ends here")
-            if decision.point is not None or (decision.stage == "stop" and not self._persists):
+            if decision.point is not None:
+                return decision
+            if decision.stage == "stop" and (self._pending or not self._persists):
                 return decision
             self.handed_over = decision.why
         return Decision("sampler", f"{self._spec.sampler} chose it: {self.handed_over}")
@@ -154,6 +174,9 @@ class Study:
                 self._finish(trial, values, TrialState.PRUNED, excess=1.0)
             elif found in self._told:
                 self._tell_known(trial, values, found)
+            elif found not in left:
+                trial.set_user_attr("reason", "it is being measured")
+                self._finish(trial, values, TrialState.PRUNED)
             else:
                 return Proposal(found, trial, decision)
         return self._take(self._random().choice(left), decision)
@@ -162,6 +185,8 @@ class Study:
         """Say what became of a proposal."""
         trial = proposal.trial
         self._told[proposal.point] = verdict
+        self._pending.pop(proposal.point, None)
+        self._heard += 1
         trial.set_user_attr("point", proposal.point.label())
         if verdict.reason is not None:
             trial.set_user_attr("reason", verdict.reason)
@@ -175,32 +200,22 @@ class Study:
         """Say what became of a point that was measured without being proposed."""
         self.tell(self._take(point), verdict)
 
+    def take(self, point: Point, instead: Proposal | None = None) -> Proposal:
+        """A proposal for a point that somebody else chose, in the place of the study's own."""
+        if instead is not None:
+            self._pending.pop(instead.point, None)
+            instead.trial.set_user_attr("reason", "the ledger has another point here")
+            self._study.tell(instead.trial, state=TrialState.FAIL)
+        return self._take(point)
+
     def replay(
         self,
         measured: Sequence[tuple[Point, Verdict]],
         unasked: Collection[Point] = (),
+        asked: Mapping[Point, Asked] | None = None,
     ) -> int:
-        """Bring a new study to where an earlier one was, from what the ledger remembers.
-
-        The proposals are made again, wasted ones included, so that the next one is what the
-        undisturbed run would have proposed; those in `unasked` were none. Returns how many
-        differed from the ledger (0 unless Optuna or the stages have changed); those are told all
-        the same.
-        """
-        differing = 0
-        for point, verdict in measured:
-            if point in unasked:
-                self.tell_unasked(point, verdict)
-                continue
-            proposal = self.propose()
-            if proposal is None or proposal.point != point:
-                differing += 1
-                if proposal is not None:
-                    proposal.trial.set_user_attr("reason", "the ledger has another point here")
-                    self._study.tell(proposal.trial, state=TrialState.FAIL)
-                proposal = self._take(point)
-            self.tell(proposal, verdict)
-        return differing
+        """See `replayed.replay`."""
+        return replay(self, measured, unasked, asked or {})
 
     def _ask(self, left: Sequence[Point] = ()) -> Trial:
         """A trial whose values the sampler suggests, out of `left` where it can."""
@@ -210,7 +225,8 @@ class Study:
             self._study.sampler = generation_sampler(seed, self._trials)
         elif len(self._told) >= startup and (left or name == "tpe"):
             combinations = self._combinations(left) if name == "gp" else []
-            self._study.sampler = model_sampler(self._spec, seed, combinations)
+            waits = bool(self._pending)
+            self._study.sampler = model_sampler(self._spec, seed, combinations, waits=waits)
         else:
             self._study.sampler = optuna.samplers.RandomSampler(seed=seed)
         return self._study.ask()

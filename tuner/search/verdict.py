@@ -4,6 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
+from tuner.sweep.level import Level
+
 Outcome = Literal["ok", "infeasible", "failed"]
 
 
@@ -28,7 +30,7 @@ class Verdict:
     outcome: Outcome
     value: float | None = None
     reason: str | None = None
-    levels: Mapping[int, Figures] = field(default_factory=dict)
+    levels: Mapping[Level, Figures] = field(default_factory=dict)
     """By concurrency; {} where nothing was measured."""
     excess: float = 0.0
     """How far it is over a limit, as a share of it; above 0 it runs and is no answer."""

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from pydantic import ValidationError
 
@@ -11,6 +12,7 @@ from tuner.errors import UserError
 from tuner.secrets import is_secret
 from tuner.sweep.credentials import reveal
 from tuner.sweep.document import Document, read_document, spell
+from tuner.sweep.level import Rate, named
 from tuner.sweep.model import STEP_SWITCHERS, Sweep
 from tuner.sweep.refusal import refusal
 from tuner.sweep.reserved import RESERVED, RESERVED_VARIABLES
@@ -117,12 +119,12 @@ def _task(document: Document, sweep: Sweep, beside: Path) -> tuple[Question, ...
 
 def _check_across(document: Document, sweep: Sweep) -> None:
     """Rules that join two places of the file."""
-    over = sweep.search.objective.over
-    if isinstance(over, int) and over not in sweep.workload.concurrency:
-        levels = ", ".join(map(str, sweep.workload.concurrency))
+    only, known = sweep.search.objective.level, sweep.workload.levels
+    if only is not None and only not in known:
+        levels = ", ".join(map(str, known))
         raise document.error(
             ("search", "objective", "over"),
-            f"concurrency {over} is not measured, write geomean, min or one of {levels}",
+            f"{named(only)} is not measured, write geomean, min or one of {levels}",
         )
     if sweep.workload.request_rate is not None and sweep.search.objective.metric == "output_tok_s":
         raise document.error(
@@ -130,8 +132,15 @@ def _check_across(document: Document, sweep: Sweep) -> None:
             "whatever keeps up with requests at a rate has the same output_tok_s, write "
             "search.objective.metric: decode_tok_s",
         )
-    if len(set(sweep.workload.concurrency)) < len(sweep.workload.concurrency):
-        raise document.error(("workload", "concurrency"), "a level is there twice, keep one")
+    if len(set(known)) < len(known):
+        key = "request_rate" if isinstance(known[0], Rate) else "concurrency"
+        raise document.error(("workload", key), "a level is there twice, keep one")
+    if isinstance(known[0], Rate) and len(sweep.workload.concurrency) > 1:
+        raise document.error(
+            ("workload", "concurrency"),
+            "each of several request rates is a level of its own, write one concurrency, the most "
+            "requests that are open at a time, such as [256]",
+        )
     for section in ("server", "baseline", "space"):
         for flag in getattr(sweep, section).flags:
             if flag in RESERVED:
@@ -189,3 +198,8 @@ def with_deadline(loaded: LoadedSweep, deadline: str) -> LoadedSweep:
     """The same sweep with another end, as `--deadline 07:30` asks."""
     search = loaded.sweep.search.model_copy(update={"deadline": deadline})
     return replace(loaded, sweep=loaded.sweep.model_copy(update={"search": search}))
+
+
+def with_slots(loaded: LoadedSweep, slots: int | Literal["auto"]) -> LoadedSweep:
+    """The same sweep with another number of slots, as `--slots N` asks."""
+    return replace(loaded, sweep=loaded.sweep.model_copy(update={"slots": slots}))

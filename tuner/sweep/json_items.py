@@ -14,6 +14,19 @@ _LIST = re.compile(r"[ \t\r\n]*\[")
 _SPACE = re.compile(r"[ \t\r\n]*")
 
 
+_OTHER_FILES = {
+    b"\x1f\x8b": ("compressed by gzip", "unpack it with gunzip"),
+    b"\x28\xb5\x2f\xfd": ("compressed by zstd", "unpack it with unzstd"),
+    b"\xfd7zXZ\0": ("compressed by xz", "unpack it with unxz"),
+    b"BZh": ("compressed by bzip2", "unpack it with bunzip2"),
+    b"PK\x03\x04": ("a zip archive", "unpack it and name the file in it"),
+    b"PAR1": ("a Parquet file", "save its rows as JSON Lines (pandas: to_json(lines=True))"),
+    b"\xff\xfe": ("UTF-16 text", "save the prompts as UTF-8"),
+    b"\xfe\xff": ("UTF-16 text", "save the prompts as UTF-8"),
+}
+"""By their first bytes: what people name instead, and what to do with it."""
+
+
 @dataclass(frozen=True)
 class Item:
     """A value of the file and where it stands."""
@@ -53,8 +66,7 @@ def _of_lines(text: str, path: Path) -> Iterator[Item]:
         except UserError as error:
             raise _wrong(error.message, path, number) from error
         except (ValueError, RecursionError) as error:
-            message = "this line is not JSON, write one object a line, or a JSON list"
-            raise _wrong(message, path, number) from error
+            raise _wrong(_why_no_json(line, error), path, number) from error
         yield Item(value, path, number, None)
 
 
@@ -88,6 +100,19 @@ def _of_list(text: str, path: Path) -> Iterator[Item]:
         raise _wrong("there is more after the list's end, remove it", path, line)
 
 
+def _why_no_json(line: str, error: Exception) -> str:
+    right = "write one object a line, or a JSON list"
+    if "\0" in line:
+        return f"there is a NUL in this line, so it is no JSON text, {right}"
+    if "\r" in line.strip():
+        return "lines end in CR alone here, end them in LF (tr '\\r' '\\n')"
+    if isinstance(error, RecursionError):
+        return f"this is nested too deep, {right}"
+    if line.strip() == "{" or (line.lstrip().startswith('{"') and line.rstrip()[-1:] in "{[,"):
+        return "this object goes on in the next line, put each on a line of its own (jq -c .)"
+    return f"this line is not JSON, {right}"
+
+
 def _after_space(text: str, at: int) -> int:
     found = _SPACE.match(text, at)
     return at if found is None else found.end()
@@ -111,6 +136,9 @@ def _read(path: Path, remedy: str) -> str:
         data = path.read_bytes()
     except OSError as error:
         raise UserError(f"{path}: {error.strerror}; {remedy}") from error
+    for magic, (what, unpack) in _OTHER_FILES.items():
+        if data.startswith(magic):
+            raise _wrong(f"this is {what}, {unpack}", path, 1)
     try:
         return data.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -13,11 +13,12 @@ from tuner.sweep.durations import Seconds
 from tuner.sweep.engine_keys import EngineSpec
 from tuner.sweep.exclude import ExcludeSpec
 from tuner.sweep.fields import EnvValue, FlagChoice, FlagName, Name, Strict, VariableName
+from tuner.sweep.level import RATE, Level, level_of
+from tuner.sweep.workload_keys import WorkloadSpec
 
 ALGORITHMS = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM")
 STEP_SWITCHERS = ("EAGLE", "EAGLE3", "NEXTN")
 """Algorithms whose chain length a running server can switch (SGLang's adaptive speculation)."""
-MAX_CONCURRENCY = 512
 USUAL_WINDOWS, MOST_WINDOWS = 3, 20
 """Without `measure.repeats`; the second with `measure.target_width`."""
 
@@ -118,41 +119,6 @@ class SpaceSpec(Strict):
     dimensions and takes out what fits all of it."""
 
 
-class WorkloadSpec(Strict):
-    """What is sent to each server."""
-
-    prompts: Annotated[str, Field(min_length=1)] = "builtin:mixed"
-    """`builtin:` chat, code, math, summarise or mixed; or a file beside the sweep file, JSONL or a
-    JSON list, of specbench's own shape (`{"prompt": ...}` or `{"messages": ...}`), ShareGPT's,
-    MT-Bench's, SPEED-Bench's, GSM8K's or HumanEval's (docs/workload.md#prompt-files)."""
-    turns: Literal["first", "all"] = "first"
-    """Of conversations: the first turn of each, or every turn of the user, one after the other,
-    each after the file's own answers (docs/workload.md#conversations)."""
-    requests: Annotated[int, Field(ge=1, le=1_000_000)] = 16
-    """Requests of one measured window; a level above it sends one request per stream."""
-    output_tokens: Annotated[int, Field(ge=2, le=1_000_000)] = 256
-    """Tokens of each answer."""
-    temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
-    """Of sampling; 0 is greedy, and only greedy outputs are compared."""
-    concurrency: Annotated[
-        list[Annotated[int, Field(ge=1, le=MAX_CONCURRENCY)]], Field(min_length=1)
-    ] = [1]
-    """Numbers of streams held open at a time; each level is measured by itself."""
-    request_rate: Annotated[float, Field(ge=0.001, le=100_000)] | None = None
-    """Requests (of `turns: all`: conversations) that come in a second, by a Poisson process; each
-    concurrency is then how many are open at most (docs/workload.md#requests-at-a-rate). Default:
-    each stream sends its next request when its last has ended."""
-    seed: Annotated[int, Field(ge=0)] = 0
-    """Order of the prompts, and when they come."""
-    ignore_eos: bool = True
-    """Every request runs to its full length, so that all points do the same work."""
-    task: Annotated[str, Field(min_length=1)] | None = None
-    """A file of questions in GSM8K's shape by which the baseline and the winner are scored
-    (docs/outputs.md#a-task); default: none."""
-    task_tokens: Annotated[int, Field(ge=2, le=1_000_000)] = 512
-    """Tokens of an answer to one of these, at most."""
-
-
 class MeasureSpec(Strict):
     """How long each point is measured."""
 
@@ -187,8 +153,18 @@ class ObjectiveSpec(Strict):
 
     metric: Literal["output_tok_s", "decode_tok_s"] = "output_tok_s"
     """Whose ratio to the baseline counts (docs/metrics.md#speed)."""
-    over: Literal["geomean", "min"] | Annotated[int, Field(ge=1)] = "geomean"
-    """How the levels' ratios are combined: `geomean` or `min` over all, or one level."""
+    over: (
+        Literal["geomean", "min"]
+        | Annotated[int, Field(ge=1)]
+        | Annotated[str, Field(pattern=f"^{RATE}$")]
+    ) = "geomean"
+    """How the levels' ratios are combined: `geomean` or `min` over all, or one level (`8`, or
+    `8/s` of several request rates)."""
+
+    @property
+    def level(self) -> Level | None:
+        """The one level that decides; None where all do."""
+        return None if self.over in ("geomean", "min") else level_of(str(self.over))
 
 
 LimitName = Annotated[str, BeforeValidator(words.latency_name)]
@@ -263,6 +239,9 @@ class Sweep(Strict):
     engine: EngineSpec
     model: ModelSpec
     server: ServerSpec = ServerSpec()
+    slots: Literal["auto"] | Annotated[int, Field(ge=1, le=256)] = 1
+    """Servers that are measured at the same time, each on GPUs of its own; `auto`: as many as the
+    GPUs are enough for (docs/slots.md). Baselines and confirmations run alone."""
     baseline: BaselineSpec = BaselineSpec()
     space: SpaceSpec
     workload: WorkloadSpec = WorkloadSpec()

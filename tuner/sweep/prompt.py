@@ -25,6 +25,10 @@ class Prompt:
         """Itself. Raises UserError, without a place, where it says nothing or cannot be sent."""
         if not any(content.strip() for _, content in self.messages):
             raise UserError("this prompt is empty")
+        if not self.kind.strip() or not self.id.strip():
+            raise UserError("id and kind are words, write some or leave them out")
+        if any(len(each.splitlines()) > 1 for each in (self.id, self.kind)):
+            raise UserError("id and kind are one line each, remove the line breaks")
         require_text(self.id, self.kind, *(content for _, content in self.messages))
         return self
 

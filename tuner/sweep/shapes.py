@@ -38,6 +38,8 @@ class Shape:
     LeftOutError."""
     ids_repeat: bool = False
     """Published files have some ids twice."""
+    asks_only: bool = False
+    """Its items have no answers; `workload.turns: all` has them written by a server."""
     in_turns: bool = True
     """An item is a conversation, of which `workload.turns: first` takes the first turn."""
 
@@ -173,8 +175,9 @@ MT_BENCH = Shape(
     "MT-Bench",
     '{"question_id": 81, "category": "writing", "turns": ["..."]}',
     _turns,
+    asks_only=True,
 )
-SPEED_BENCH = Shape("SPEED-Bench", MT_BENCH.right, _turns)
+SPEED_BENCH = Shape("SPEED-Bench", MT_BENCH.right, _turns, asks_only=True)
 GSM8K = Shape("GSM8K", '{"question": "..."}', _gsm8k, in_turns=False)
 HUMAN_EVAL = Shape("HumanEval", '{"task_id": "...", "prompt": "..."}', _human_eval, in_turns=False)
 SHAPES = (OWN, SHAREGPT, MT_BENCH, GSM8K, HUMAN_EVAL)

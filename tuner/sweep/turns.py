@@ -15,8 +15,30 @@ def first_turn(prompt: Prompt) -> Prompt:
     return replace(prompt, messages=prompt.messages[: roles.index("user") + 1])
 
 
-def why_not_all(prompt: Prompt) -> str | None:
-    """Why a conversation cannot be sent turn by turn; None where it can."""
+def has_answers(prompt: Prompt, before: int | None = None) -> bool:
+    """Whether every turn but the last is answered, or the one of that number, from 1."""
+    roles = [role for role, _ in prompt.messages if role != "system"]
+    asked = [place for place, role in enumerate(roles) if role == "user"]
+    numbers = range(1, len(asked)) if before is None else [before] if before < len(asked) else []
+    return all(roles[asked[n - 1] + 1] == "assistant" for n in numbers)
+
+
+def turn_of(prompt: Prompt, number: int) -> Prompt:
+    """The conversation up to that turn of the user, from 1, under its own id."""
+    asked = [place for place, (role, _) in enumerate(prompt.messages) if role == "user"]
+    return replace(prompt, messages=prompt.messages[: asked[number - 1] + 1])
+
+
+def with_answer(prompt: Prompt, number: int, text: str) -> Prompt:
+    """The conversation with `text` as the answer to that turn, from 1."""
+    upto = len(turn_of(prompt, number).messages)
+    said = (*prompt.messages[:upto], ("assistant", text), *prompt.messages[upto:])
+    return replace(prompt, messages=said)
+
+
+def why_not_all(prompt: Prompt, answered: bool = True) -> str | None:
+    """Why a conversation cannot be sent turn by turn; None where it can. Without `answered` its
+    answers are still to be written."""
     before, turn = "", 0
     for role, content in prompt.messages:
         if role == "system":
@@ -25,7 +47,7 @@ def why_not_all(prompt: Prompt) -> str | None:
             turn += 1
             if not content.strip():
                 return f"turn {turn} is empty"
-            if before == "user":
+            if before == "user" and answered:
                 return f"turn {turn} has no answer before it"
         before = role
     return None if turn else "nobody asks anything"

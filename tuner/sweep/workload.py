@@ -92,7 +92,7 @@ def _taken(prompt: Prompt, shape: Shape, turns: Turns) -> Prompt:
     """What is kept of an item. Raises UserError without a place, LeftOutError."""
     if turns == "first":
         return first_turn(prompt) if shape.in_turns else prompt
-    if (why := why_not_all(prompt)) is None:
+    if (why := why_not_all(prompt, answered=not shape.asks_only)) is None:
         return prompt
     if shape is SHAREGPT:
         raise LeftOutError(why)
@@ -115,7 +115,9 @@ def _read_as(shape: Shape, prompts: Sequence[Prompt], turns: Turns, left_out: Co
     words += f" ({', '.join(shown)})"
     if turns == "all":
         asked = sum(role == "user" for prompt in prompts for role, _ in prompt.messages)
-        words += f", {asked:,} turns after the file's own answers"
+        words += f", {asked:,} turns after "
+        by_server = "what the server without speculation answers"
+        words += by_server if shape.asks_only else "the file's own answers"
     elif shape.in_turns:
         words += ", the first turn of each"
     words += "".join(f"; {count:,} left out, {why}" for why, count in left_out.items())

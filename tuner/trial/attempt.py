@@ -13,10 +13,11 @@ from typing import Any
 from tuner.engine.base import Engine, Server, ServerConfig, plain_config, server_config
 from tuner.engine.gpu_watch import watched
 from tuner.errors import EngineFailure
-from tuner.ledger.run import Run
+from tuner.ledger.folder import RunFolder
 from tuner.measure.client import Kept, Load, run_window
 from tuner.measure.failures import judge
 from tuner.measure.samples import Request, Window
+from tuner.sweep.level import Level
 from tuner.sweep.model import Sweep
 from tuner.sweep.point import Point
 from tuner.trial.block import block_of, steps_of
@@ -48,16 +49,17 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Rig:
-    """Everything that is the same for each launch of a run."""
+    """Everything that is the same for each launch of a run; see `job.bare`."""
 
     engine: Engine
     sweep: Sweep
-    run: Run
-    requests: Mapping[int, tuple[Request, ...]]
+    run: RunFolder
+    """Where servers' logs go."""
+    requests: Mapping[Level, tuple[Request, ...]]
     """The requests of one window, by concurrency; the same for every window and point."""
     tokenise_doubt: str | None
     report: Callable[[Phase], None]
-    held_out: Mapping[int, tuple[Request, ...]] = field(default_factory=dict, kw_only=True)
+    held_out: Mapping[Level, tuple[Request, ...]] = field(default_factory=dict, kw_only=True)
     """As `requests`, of prompts that no candidate is chosen on; {} where there are too few."""
     task: tuple[Request, ...] = field(default=(), kw_only=True)
     """The questions of `workload.task`, for the baseline and for confirmations."""
@@ -162,7 +164,7 @@ class Rig:
                         taken[point].stopped[level] = stop
 
     def _stops(
-        self, level: int, lanes: Mapping[Point | None, Taken], race: Race | None
+        self, level: Level, lanes: Mapping[Point | None, Taken], race: Race | None
     ) -> dict[Point | None, Stop]:
         """Points that need no further window at the level."""
         each = {point: tight(self.sweep, level, taken) for point, taken in lanes.items()}
@@ -229,7 +231,7 @@ class Rig:
         return "ids" if phase.role == "baseline" else "nothing"
 
     def _window(
-        self, server: Server, requests: Sequence[Request], level: int, keep: Kept = "nothing"
+        self, server: Server, requests: Sequence[Request], level: Level, keep: Kept = "nothing"
     ) -> Window:
         return self._send(server, requests, replace(load_at(self.sweep, level), keep=keep))
 
@@ -250,16 +252,16 @@ def config_of(sweep: Sweep, phase: Phase) -> ServerConfig:
     return server_config(sweep, phase.point)
 
 
-def load_at(sweep: Sweep, level: int) -> Load:
+def load_at(sweep: Sweep, level: Level) -> Load:
     """How a window's requests are sent at one concurrency."""
     workload = sweep.workload
     return Load(
-        concurrency=level,
+        concurrency=workload.streams(level),
         output_tokens=workload.output_tokens,
         temperature=workload.temperature,
         ignore_eos=workload.ignore_eos,
         request_timeout_s=sweep.timeouts.request,
-        request_rate=workload.request_rate,
+        request_rate=workload.rate(level),
         seed=workload.seed,
     )
 

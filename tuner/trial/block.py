@@ -4,7 +4,7 @@ A running server can go from one chain length (num_steps at eagle_topk 1) to ano
 prepared for; every other setting of a point needs a launch.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from tuner.engine.base import Engine, ServerConfig, server_config
@@ -73,8 +73,15 @@ class Blocks:
         for reason in self.refusals:
             yield f"one launch a point: {reason}"
 
-    def around(self, point: Point, records: Iterable[TrialRecord], room: int) -> tuple[Point, ...]:
-        """What to measure with a proposed point in its launch: the point first.
+    def around(
+        self,
+        point: Point,
+        records: Iterable[TrialRecord],
+        room: int,
+        taken: Collection[Point] = (),
+    ) -> tuple[Point, ...]:
+        """What to measure with a proposed point in its launch: the point first. `taken`: points
+        that other launches measure now.
 
         The points of its block that no record has, the nearest chain lengths first, `room` points
         in all at the most. The point alone where it has no block, or where the block's shared
@@ -86,7 +93,7 @@ class Blocks:
         mine = [record for record in records if record.at in block.points]
         if any(record.switch_failure is not None for record in mine):
             return (point,)
-        known = {record.at for record in mine if record.role == "candidate"}
+        known = {*taken, *(record.at for record in mine if record.role == "candidate")}
         left = _nearest(
             (each for each in block.points if each not in known and each != point), point
         )

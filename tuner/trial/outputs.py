@@ -8,6 +8,7 @@ from tuner.measure.outputs import Comparison, judge
 from tuner.measure.samples import Window
 from tuner.measure.task import mark, worse
 from tuner.sweep.artificial import no_output_to_compare
+from tuner.sweep.level import Level, at
 from tuner.sweep.model import Sweep
 from tuner.sweep.task import last_number
 from tuner.trial.taken import Windows
@@ -27,7 +28,7 @@ def outputs_of(sweep: Sweep, baseline: Windows, measured: Windows) -> dict[str, 
 
 
 def _line(
-    sweep: Sweep, baseline: Windows, level: int, windows: Sequence[Window], why: str | None
+    sweep: Sweep, baseline: Windows, level: Level, windows: Sequence[Window], why: str | None
 ) -> OutputsLine:
     elsewhere = [each[0] for other, each in baseline.items() if other != level and each]
     limit, judged = sweep.measure.outputs_off, None
@@ -53,7 +54,7 @@ def far_note(outputs: Mapping[str, OutputsLine]) -> list[dict[str, str]]:
     for level, line in outputs.items():
         if line.outcome == "far" and (found := line.found) is not None:
             message = (
-                f"at concurrency {level} greedy outputs are far from the baseline's: {found.off} "
+                f"{at(level)} greedy outputs are far from the baseline's: {found.off} "
                 f"of {found.prompts} prompts part within the first tokens or end in a loop, so "
                 "wrong tokens are accepted: look at the draft's patch, the tree and the kernels"
             )

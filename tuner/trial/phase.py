@@ -5,6 +5,7 @@ from typing import Literal
 
 from tuner.errors import EngineFailure
 from tuner.ledger.record import Role
+from tuner.sweep.level import Level
 from tuner.sweep.point import Point
 
 
@@ -15,8 +16,8 @@ class Phase:
     trial: int
     role: Role
     point: Point | None
-    doing: Literal["launching", "warming", "measuring", "stopping"]
-    concurrency: int | None = None
+    doing: Literal["launching", "answering", "warming", "measuring", "stopping"]
+    concurrency: Level | None = None
     window: int | None = None
     """The window that runs, from 1."""
     windows: int | None = None
@@ -24,3 +25,6 @@ class Phase:
     """Why the launch before failed, where this is the second one."""
     sharing: int = 1
     """Points that the launch measures."""
+    place: str | None = None
+    """`slot 0`: where, in a run that measures in several places at a time. Its trial then has the
+    number only once it has ended."""

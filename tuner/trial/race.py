@@ -13,6 +13,7 @@ from tuner.ledger.record import SLOWER
 from tuner.measure.racing import LEVEL, MARGIN, WindowSpread, clearly_slower, half_width
 from tuner.measure.statistics import pooled
 from tuner.search.objective import objective
+from tuner.sweep.level import Level, at
 from tuner.sweep.model import Sweep
 from tuner.sweep.point import Point
 from tuner.trial.taken import Stop, Taken, Windows
@@ -31,13 +32,13 @@ class Race:
     name: str
     """What notes call the incumbent."""
     baseline: Windows
-    spreads: Mapping[int, WindowSpread]
+    spreads: Mapping[Level, WindowSpread]
     """By concurrency, from the run's earlier launches."""
     whole: Point | None = None
     """A point that runs no race."""
 
     def judge(
-        self, sweep: Sweep, level: int, lanes: Mapping[Point | None, Taken]
+        self, sweep: Sweep, level: Level, lanes: Mapping[Point | None, Taken]
     ) -> dict[Point | None, Stop]:
         """Points of `lanes`, all with as many windows at this level, that are clearly slower."""
         found = {
@@ -61,7 +62,7 @@ class Race:
         ]
 
     def _slower(
-        self, sweep: Sweep, level: int, point: Point | None, lanes: Mapping[Point | None, Taken]
+        self, sweep: Sweep, level: Level, point: Point | None, lanes: Mapping[Point | None, Taken]
     ) -> Stop | None:
         """Against the incumbent, and against the fastest of those that share the launch."""
         metric = sweep.search.objective.metric
@@ -81,7 +82,7 @@ class Race:
             if found is not None:
                 return Stop(
                     SLOWER,
-                    f"at concurrency {level} stopped after {count} of {sweep.measure.windows} "
+                    f"{at(level)} stopped after {count} of {sweep.measure.windows} "
                     f"windows: {found.ratio:.2f} times the speed of {name} "
                     f"({found.pairs} prompts, p = {found.p:.1g})",
                 )
@@ -98,7 +99,7 @@ class Race:
         return objective(ratios, sweep.search.objective)
 
 
-def tight(sweep: Sweep, level: int, taken: Taken) -> Stop | None:
+def tight(sweep: Sweep, level: Level, taken: Taken) -> Stop | None:
     """Why a level needs no further window though nobody is faster: `measure.target_width`."""
     target, metric = sweep.measure.target_width, sweep.search.objective.metric
     width = half_width(taken.windows[level], metric) if target is not None else None
@@ -106,6 +107,6 @@ def tight(sweep: Sweep, level: int, taken: Taken) -> Stop | None:
         return None
     return Stop(
         "tight",
-        f"at concurrency {level} stopped after {taken.count(level)} of {sweep.measure.windows} "
+        f"{at(level)} stopped after {taken.count(level)} of {sweep.measure.windows} "
         f"windows: {metric} is known to ±{width:.2%}",
     )

@@ -9,12 +9,16 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from tuner.errors import EngineFailure
+from tuner.ledger.asked import AskedLine, PlaceLine
 from tuner.ledger.record import TrialRecord
 from tuner.search.decision import Decision
 from tuner.sweep.point import Point
 from tuner.trial.attempt import ATTEMPTS, Attempt
-from tuner.trial.bench import Asked, Bench, Entry, now
+from tuner.trial.bench import Asked, Bench, now
+from tuner.trial.booking import Entry
+from tuner.trial.job import Job, Performed
 from tuner.trial.phase import Phase
+from tuner.trial.places import Launches, go_through
 from tuner.trial.race import Race
 from tuner.trial.taken import Windows
 
@@ -31,30 +35,41 @@ class SharedTrial:
     """Why the search proposed the first."""
     race: Race | None = None
     """Whom they are raced against, and among each other; None: every window is measured."""
+    known: AskedLine | None = None
+    """What the search knew when it proposed the first, where several are measured at a time."""
 
 
 def measure_together(bench: Bench, shared: SharedTrial) -> list[TrialRecord]:
-    """Measure the points and add them to the ledger, the first of `shared.points` first.
+    """Measure the points, alone, and add them to the ledger: `launches_together`, gone through.
+
+    KeyboardInterrupt passes through: nothing runs, and what a launch before has measured whole is
+    recorded.
+    """
+    return go_through(launches_together(bench, shared), bench.alone)
+
+
+def launches_together(bench: Bench, shared: SharedTrial) -> Launches[list[TrialRecord]]:
+    """The points' launches; then their ledger lines, the first of `shared.points` first.
 
     A launch whose failure is worth a retry is tried once more for what it did not complete. Where
     points are left after that, the first one, if it is among them, is measured with a launch of
-    its own; the others are not recorded, for the search to come back to. KeyboardInterrupt passes
-    through: nothing runs, and what a launch before has measured whole is recorded.
+    its own; the others are not recorded, for the search to come back to.
     """
-    first, ledger = shared.points[0], bench.run.ledger()
-    launch_id = bench.run.free_launch(ledger.next_launch)
-    started, crowded = now(), bench.crowded(first)
-    complete: dict[Point, tuple[Attempt, tuple[EngineFailure, ...]]] = {}
+    first, started = shared.points[0], now()
+    number = bench.run.ledger().next_trial
+    crowded: tuple[str, ...] | None = None
+    complete: dict[Point, _Launched] = {}
     failures: list[EngineFailure] = []
     left = shared.points
     while True:
         again = failures[-1] if failures else None
-        phase = Phase(ledger.next_trial, "candidate", left[0], "launching", again=again,
-                      sharing=len(left))  # fmt: skip
-        attempt = bench.attempt(phase, launch_id, left[1:], shared.race)
+        phase = Phase(number, "candidate", left[0], "launching", again=again, sharing=len(left))
+        done: Performed = yield Job(phase, bench.next_launch(), left[1:], shared.race)
+        attempt = done.attempt
+        crowded = done.crowded if crowded is None else crowded
         for point in left:
             if bench.is_complete(attempt.taken.get(point)):
-                complete[point] = attempt, tuple(failures)
+                complete[point] = _Launched(attempt, tuple(failures), done.place)
         left = tuple(point for point in left if point not in complete)
         if attempt.failure is None:
             break
@@ -62,17 +77,27 @@ def measure_together(bench: Bench, shared: SharedTrial) -> list[TrialRecord]:
         worth = attempt.failure.label.is_worth_a_retry and len(failures) < ATTEMPTS
         if not worth or len(left) < 2:  # one point alone has a launch of its own
             break
-        launch_id = bench.run.free_launch(launch_id + 1)
     why = str(failures[-1]) if left else None
     taken = _Complete(shared, complete, started, crowded, why)
     records = []
     try:
         if first in left and shared.is_proposed:
-            asked = Asked("candidate", first, shared.decision, why, shared.race)
-            records.append(bench.measure(asked, shared.baseline).record)
+            asked = Asked("candidate", first, shared.decision, why, shared.race, known=shared.known)
+            measured = yield from bench.launches(asked, shared.baseline)
+            records.append(measured.record)
     finally:  # an interrupt in that launch must not lose what this one has measured
         records += taken.book(bench)
     return records
+
+
+@dataclass(frozen=True)
+class _Launched:
+    """The launch that measured a point whole."""
+
+    attempt: Attempt
+    before: tuple[EngineFailure, ...]
+    """What failed before it."""
+    place: PlaceLine | None
 
 
 @dataclass(frozen=True)
@@ -80,8 +105,7 @@ class _Complete:
     """What a shared launch has measured whole, and what goes with it."""
 
     shared: SharedTrial
-    points: Mapping[Point, tuple[Attempt, tuple[EngineFailure, ...]]]
-    """With the launch that measured it and what failed before that."""
+    points: Mapping[Point, _Launched]
     started: str
     crowded: tuple[str, ...]
     why: str | None
@@ -91,19 +115,20 @@ class _Complete:
         """Add their lines to the ledger, in one write."""
         shared, trial, booked = self.shared, bench.run.ledger().next_trial, list[TrialRecord]()
         for point in (each for each in shared.points if each in self.points):
-            attempt, before = self.points[point]
-            is_first = point == shared.points[0]
+            launched, is_first = self.points[point], point == shared.points[0]
             entry = Entry(
                 phase=Phase(trial + len(booked), "candidate", point, "stopping"),
                 started=self.started,
-                attempt=attempt,
+                attempt=launched.attempt,
                 failure=None,
                 baseline=shared.baseline,
-                retried=before,
+                retried=launched.before,
                 crowded=self.crowded,
                 proposed=shared.is_proposed and is_first,
                 switch_failure=self.why,
                 decision=shared.decision if is_first else None,
+                place=launched.place,
+                asked=shared.known if is_first else None,
             )
             booked.append(bench.book(entry))
         bench.run.append(*booked)

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from tuner.measure.samples import Window
+from tuner.sweep.level import Level
 
-Windows = Mapping[int, Sequence[Window]]
+Windows = Mapping[Level, Sequence[Window]]
 """Measured windows by concurrency."""
 
 
@@ -23,10 +24,10 @@ class Stop:
 class Taken:
     """What one launch has brought of one point so far."""
 
-    windows: dict[int, list[Window]] = field(default_factory=dict)
-    held_out: dict[int, list[Window]] = field(default_factory=dict)
+    windows: dict[Level, list[Window]] = field(default_factory=dict)
+    held_out: dict[Level, list[Window]] = field(default_factory=dict)
     """Windows of prompts that no candidate is chosen on."""
-    stopped: dict[int, Stop] = field(default_factory=dict)
+    stopped: dict[Level, Stop] = field(default_factory=dict)
     """Levels that need no further window."""
     seconds: float | None = None
     """Of load, warm-up included, to the end of the last window; None before the first."""
@@ -35,22 +36,22 @@ class Taken:
     task: Window | None = None
     """The task's answers, where it was sent."""
 
-    def add(self, level: int, window: Window, seconds: float) -> None:
+    def add(self, level: Level, window: Window, seconds: float) -> None:
         """A window that was measured, and how long it took with what goes around it."""
         self.windows.setdefault(level, []).append(window)
         self.seconds = (self.seconds or 0.0) + self.warming_s + seconds
         self.warming_s = 0.0
 
-    def count(self, level: int) -> int:
+    def count(self, level: Level) -> int:
         """Windows at a level."""
         return len(self.windows.get(level, ()))
 
-    def is_due(self, level: int, number: int) -> bool:
+    def is_due(self, level: Level, number: int) -> bool:
         """Whether the window of that number, from 1, is still to be measured."""
         return level not in self.stopped and number > self.count(level)
 
     @property
-    def slower_at(self) -> list[int]:
+    def slower_at(self) -> list[Level]:
         """Levels that were stopped for being clearly slower."""
         return [level for level, stop in self.stopped.items() if stop.reason == "slower"]
 

@@ -78,6 +78,31 @@ def _lengths(windows: Sequence[Window]) -> Mapping[str, float]:
     return {prompt: mean(each) for prompt, each in tokens.items()}
 
 
+def other_prompts(level: Level) -> Iterator[Doubt]:
+    """The engine counts other prompt tokens than the baseline's, so it was asked something else."""
+    here, below = (_prompt_tokens(windows) for windows in (level.windows, level.context.baseline))
+    known = here.keys() & below.keys()
+    off = [name for name in known if here[name] != below[name]]
+    if off:
+        name = min(off)
+        yield Doubt(
+            "other prompts",
+            "doubt",
+            f"{len(off)} of {len(known)} prompts have other tokens than the baseline's had, {name} "
+            f"{here[name]} and {below[name]}, so the ratio to it also measures that",
+            "see that the tokenizer and the prompt files have not changed since the run began",
+        )
+
+
+def _prompt_tokens(windows: Sequence[Window]) -> dict[str, int]:
+    return {
+        each.prompt_id: each.prompt_tokens
+        for window in windows
+        for each in window.samples
+        if each.prompt_tokens is not None
+    }
+
+
 def loops(level: Level) -> Iterator[Doubt]:
     """Answers that repeat a few tokens: any draft guesses those."""
     shares = [_looped(sample) for sample in level.samples]

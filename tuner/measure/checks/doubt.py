@@ -39,6 +39,8 @@ class Context:
     """What was doubtful when the prompts were rendered and tokenised."""
     random_words: str | None = None
     """What shows that the prompts are no text; None where they are."""
+    request_rate: float | None = None
+    """Requests that were to come in a second; None in a closed loop."""
     baseline: Sequence[Window] = ()
     """Of the same concurrency without speculation; () for the baseline itself, or without one."""
 

@@ -1,13 +1,19 @@
-"""Doubts about speeds: too little measured, noise, a busy client, a cold start, mostly prefill."""
+"""Doubts about speeds: too little measured, noise, a busy client, overload, cold starts."""
 
 from collections.abc import Iterator
 
+import numpy as np
+
+from tuner.measure import overload
 from tuner.measure.checks.doubt import Doubt, Level
+from tuner.measure.overload import client_lateness, is_overloaded
 from tuner.measure.statistics import complete, output_tok_s
 
 MIN_TOKENS = 1000
 MAX_HALF_WIDTH = 0.03
 MAX_CLIENT_CPU_SHARE = 0.7
+MIN_LATENESS_MS, MAX_LATENESS = 5.0, 0.1
+"""Of the 90th percentile; the second as a share of the median TTFT."""
 MAX_COLD_DIFFERENCE = 0.10
 MAX_PREFILL = 0.5
 
@@ -44,15 +50,52 @@ def noisy(level: Level) -> Iterator[Doubt]:
 
 def client_bound(level: Level) -> Iterator[Doubt]:
     """The load client's one thread is busy."""
-    share = level.metrics["client_cpu_share"]
+    share, what = level.metrics["client_cpu_share"], "concurrency"
+    if level.context.request_rate is not None:
+        what = "rate"
     if share is not None and share > MAX_CLIENT_CPU_SHARE:
         yield Doubt(
             "client-bound",
             "doubt",
             f"the load client used {share:.0%} of the one core it can use, so it may be what is "
             "measured",
-            "lower the concurrency or run specbench on a faster or idle CPU",
+            f"lower the {what} or run specbench on a faster or idle CPU",
         )
+
+
+def late_client(level: Level) -> Iterator[Doubt]:
+    """Requests at a rate that a busy client sends too late, which a mean CPU share hides."""
+    late, first = client_lateness(level.windows), level.metrics["ttft_ms_p50"]
+    if not late or not first:
+        return
+    worst = 1000 * float(np.percentile(late, 90))
+    if worst > MIN_LATENESS_MS and worst > MAX_LATENESS * first:
+        yield Doubt(
+            "late client",
+            "doubt",
+            f"a tenth of the requests for which a stream was free were sent {worst:.0f} ms and "
+            f"more after they came, beside a time to the first token of {first:.0f} ms: the load "
+            "client was busy",
+            "lower the rate or run specbench on a faster or idle CPU",
+        )
+
+
+def overloaded(level: Level) -> Iterator[Doubt]:
+    """Requests come faster than the server answers them."""
+    asked = level.context.request_rate
+    if asked is None or not is_overloaded(level.metrics):
+        return
+    came, served, growth = (level.metrics[name] for name in overload.NAMES)
+    at_cap = (level.metrics["queue_ms_p90"] or 0.0) > 0.5 * (level.metrics["ttft_ms_p90"] or 0.0)
+    yield Doubt(
+        "overload",
+        "doubt",
+        f"{asked:.4g} requests a second were asked for, {came:.4g} came and {served:.4g} were "
+        f"answered: the queue grew, the last third took {growth:.1f} times as long as the first, "
+        "so latencies depend on how long the window was, and decode speed is that of a full server",
+        f"{'raise workload.concurrency, at which most of the waiting was, or ' if at_cap else ''}"
+        f"ask for less than {served:.3g} a second (workload.request_rate)",
+    )
 
 
 def cold_cache(level: Level) -> Iterator[Doubt]:

@@ -7,7 +7,9 @@ from typing import Protocol
 from tuner.choice import far_outputs, is_refuted
 from tuner.errors import NotComparable
 from tuner.ledger.record import TrialRecord
+from tuner.ledger.side_by_side import side_words
 from tuner.report.findings import Findings, Measured
+from tuner.sweep.level import Level, listed, named
 
 MISSING = "not recorded"
 
@@ -30,21 +32,21 @@ class Asked(Protocol):
     @property
     def simulated(self) -> bool: ...
     @property
-    def levels(self) -> Sequence[int]: ...
+    def levels(self) -> Sequence[Level]: ...
 
 
 def refuse_unlike_file(first: Asked, other: Asked) -> None:
     """Raises NotComparable, with the reason, where one of two is a file and they differ in what a
     file may say."""
     reason = None
-    levels = [", ".join(map(str, each.levels)) for each in (first, other)]
+    levels = [listed(each.levels) for each in (first, other)]
     if first.simulated != other.simulated:
         words = [_engine(each) for each in (first, other)]
         reason = f"one is {words[0]}, the other {words[1]}"
     elif first.model and other.model and _model_name(first.model) != _model_name(other.model):
         reason = f"the model is {first.model} in the first and {other.model} here"
     elif not set(first.levels) & set(other.levels):
-        reason = f"no concurrency in common ({levels[0]} in the first and {levels[1]} here)"
+        reason = f"no level in common ({levels[0]} in the first and {levels[1]} here)"
     if reason is not None:
         raise NotComparable(f"not comparable with {first.path}: {reason}", other.path)
 
@@ -64,9 +66,10 @@ def _unlike(first: Findings, other: Findings) -> str | None:
     for name, value in one.items():
         if two[name] != value:
             return f"{name} is {value} in the first run and {two[name]} here"
-    levels = first.sweep.workload.concurrency, other.sweep.workload.concurrency
+    levels = first.sweep.workload.levels, other.sweep.workload.levels
     if not set(levels[0]) & set(levels[1]):
-        return f"no concurrency in common ({levels[0]} in the first run and {levels[1]} here)"
+        words = [listed(each) for each in levels]
+        return f"no level in common ({words[0]} in the first run and {words[1]} here)"
     return None
 
 
@@ -80,13 +83,16 @@ def _question(findings: Findings) -> dict[str, object]:
     Not the algorithm and its draft: which of them is faster is what people ask.
     """
     model, load = findings.sweep.model, findings.sweep.workload
+    several = isinstance(load.request_rate, list)
     return {
         "engine.kind": findings.sweep.engine.kind,
         "model.target": model.target,
         "model.tp": model.tp,
         "the prompts' content": findings.run.settings.prompts,
+        "the answers before later turns": findings.run.conversations_hash,
         "workload.turns": load.turns,
-        "workload.request_rate": load.request_rate,
+        "workload.request_rate": "a list" if several else load.request_rate,
+        "workload.concurrency of the rates": load.concurrency[0] if several else None,
         "workload.output_tokens": load.output_tokens,
         "workload.temperature": load.temperature,
         "workload.ignore_eos": load.ignore_eos,
@@ -105,7 +111,7 @@ def differences(runs: Sequence[Findings], names: Sequence[str]) -> list[str]:
     return lines
 
 
-def best_at(findings: Findings, level: int) -> Measured | None:
+def best_at(findings: Findings, level: Level) -> Measured | None:
     """A run's best candidate at one concurrency, by the launch that confirmed it where one did.
 
     It is the run's answer, unless another candidate is faster there by more than the noise.
@@ -147,17 +153,18 @@ def launch_notes(findings: Findings, name: str) -> list[str]:
     """What to know of the launches that the best candidates' figures are of."""
     if findings.best is None:
         return []
-    found: dict[int | None, Measured] = {None: findings.best}
+    sides = [f"{name}, measured side by side: {each}" for each in side_words(findings.ledger)]
+    found: dict[Level | None, Measured] = {None: findings.best}
     for at in findings.levels:
         used = best_at(findings, at)
         if used is not None and used.point != findings.best.point:
             found[at] = next(each for each in findings.ranked if each.point == used.point)
     notes = []
     for level, best in found.items():
-        where = "" if level is None else f", concurrency {level} ({best.label})"
+        where = "" if level is None else f", {named(level)} ({best.label})"
         if (note := _launch_note(findings, best)) is not None:
             notes.append(f"{name}{where}: {note}")
-    return notes + _answer_notes(findings, name)
+    return notes + sides + _answer_notes(findings, name)
 
 
 def _answer_notes(findings: Findings, name: str) -> list[str]:

@@ -24,6 +24,7 @@ from tuner.report.compare.row import (
 )
 from tuner.report.compare.source import BEST, THE_SERVER, Entry, FileSource, RunSource, Source
 from tuner.report.findings import NO_SPECULATION, Findings
+from tuner.sweep.level import Level, at, listed
 
 GATED = (NO_SPECULATION, BEST, THE_SERVER)
 """Kinds of servers that a regression counts for."""
@@ -90,7 +91,7 @@ class Comparison:
         foreign = {run.letter for run in self.runs if run.foreign}
         if any(row.compared or row.run in foreign or self.reference in foreign for row in held):
             return
-        reason = _whys(held) or "no concurrency was measured in two runs"
+        reason = _whys(held) or "no level was measured in two runs"
         raise NotComparable(f"nothing is comparable: {reason}")
 
     def to_json(self) -> dict[str, Any]:
@@ -109,9 +110,9 @@ class Comparison:
             "unshared": list(self.unshared),
         }
 
-    def groups(self) -> list[tuple[tuple[int, str], list[Row]]]:
+    def groups(self) -> list[tuple[tuple[Level, str], list[Row]]]:
         """Rows by (concurrency, kind)."""
-        groups: dict[tuple[int, str], list[Row]] = {}
+        groups: dict[tuple[Level, str], list[Row]] = {}
         for row in self.rows:
             groups.setdefault((row.concurrency, row.what), []).append(row)
         return list(groups.items())
@@ -119,8 +120,7 @@ class Comparison:
 
 def _whys(rows: Sequence[Row]) -> str:
     told = [
-        f"{row.what} of {row.run} at concurrency {row.concurrency}: "
-        f"{row.verdict.removeprefix(NOT_COMPARABLE)}"
+        f"{row.what} of {row.run} {at(row.concurrency)}: {row.verdict.removeprefix(NOT_COMPARABLE)}"
         for row in rows
     ]
     return "; ".join(told)
@@ -188,13 +188,13 @@ class _Table:
                 refuse_unlike_file(self.first, other)
 
     @property
-    def levels(self) -> list[int]:
+    def levels(self) -> list[Level]:
         """Concurrencies of the reference that another one measured, or was to measure."""
         others = [each for each in self.sources.values() if each is not self.first]
         found = {level for each in others for level in (*each.levels, *each.asked)}
         return [level for level in self.first.levels if level in found]
 
-    def rows(self, level: int) -> Iterator[Row]:
+    def rows(self, level: Level) -> Iterator[Row]:
         """The servers at one concurrency; kinds that nobody measured are left out."""
         attached = any(each.attached for each in self.runs.values())
         for what in (THE_SERVER,) if attached else (NO_SPECULATION, BEST):
@@ -222,7 +222,7 @@ class _Table:
 
     def unshared(self) -> Iterator[str]:
         """`3 steps, 4 tokens at concurrency 1, 8: only in A, C`."""
-        found: dict[tuple[str, str], list[int]] = {}
+        found: dict[tuple[str, str], list[Level]] = {}
         for level in self.levels:
             measured = {letter: each.points(level) for letter, each in self.runs.items()}
             for point in dict.fromkeys(point for each in measured.values() for point in each):
@@ -230,7 +230,7 @@ class _Table:
                 if len(having) < len(self.runs):
                     found.setdefault((point.label(), ", ".join(having)), []).append(level)
         for (label, letters), levels in found.items():
-            yield f"{label} at concurrency {', '.join(map(str, levels))}: only in {letters}"
+            yield f"{label} at {listed(levels)}: only in {letters}"
 
     def notes(self) -> Iterator[str]:
         """What to know of each source's figures."""
@@ -240,7 +240,7 @@ class _Table:
             elif isinstance(each, FileSource):
                 yield from (f"{letter}: {note}" for note in each.run.notes)
 
-    def _group(self, level: int, what: str, there: dict[str, Entry | None]) -> Iterator[Row]:
+    def _group(self, level: Level, what: str, there: dict[str, Entry | None]) -> Iterator[Row]:
         base = there[self.letter]
         for letter, entry in there.items():
             bounds, verdict = None, REFERENCE

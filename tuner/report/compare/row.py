@@ -6,6 +6,7 @@ from typing import Any
 from tuner.foreign.record import NONE, Percentiles
 from tuner.measure.statistics import Interval
 from tuner.report.text import MISSING, duration, interval, number, ratio
+from tuner.sweep.level import Level, columns
 
 NOT_COMPARABLE = "not comparable: "
 REFERENCE = "reference"
@@ -80,7 +81,8 @@ class Row:
 
     run: str
     """A, B, C... in the order given."""
-    concurrency: int
+    concurrency: Level
+    """The level: a concurrency, or one of several request rates."""
     what: str
     """`no speculation`, `best candidate`, `the server as it is`, or the label of a shared point."""
     configuration: str | None
@@ -100,7 +102,7 @@ class Row:
         """Flat, with intervals as objects."""
         return {
             "run": self.run,
-            "concurrency": self.concurrency,
+            **columns(self.concurrency),
             "what": self.what,
             "configuration": self.configuration,
             "tok_s": _interval_json(self.tok_s),

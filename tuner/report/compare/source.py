@@ -18,6 +18,7 @@ from tuner.report.compare.comparability import best_at, confirmed, speaks_agains
 from tuner.report.compare.row import Figures, Memory
 from tuner.report.cycles import Cycles
 from tuner.report.findings import NO_SPECULATION, Findings, Measured
+from tuner.sweep.level import Level
 from tuner.sweep.point import Point
 from tuner.sweep.shown import one_line
 
@@ -57,16 +58,16 @@ class Source(Protocol):
     @property
     def simulated(self) -> bool: ...
     @property
-    def levels(self) -> Sequence[int]:
+    def levels(self) -> Sequence[Level]:
         """Concurrencies that were measured."""
         ...
 
     @property
-    def asked(self) -> Sequence[int]:
+    def asked(self) -> Sequence[Level]:
         """Concurrencies that were to be measured."""
         ...
 
-    def entry(self, what: str, level: int, metric: Metric) -> Entry | None:
+    def entry(self, what: str, level: Level, metric: Metric) -> Entry | None:
         """The server of one kind; None where it was not measured."""
         ...
 
@@ -111,19 +112,19 @@ class RunSource:
         return self.findings.simulated
 
     @property
-    def levels(self) -> Sequence[int]:
+    def levels(self) -> Sequence[Level]:
         return self.findings.levels
 
     @property
-    def asked(self) -> Sequence[int]:
-        return self.findings.sweep.workload.concurrency
+    def asked(self) -> Sequence[Level]:
+        return self.findings.sweep.workload.levels
 
     @property
     def attached(self) -> bool:
         """Of a server that already ran."""
         return self.findings.sweep.engine.kind == "endpoint"
 
-    def points(self, level: int) -> dict[Point, Measured]:
+    def points(self, level: Level) -> dict[Point, Measured]:
         """Candidates measured at a concurrency, the best first; each by its confirming launch."""
         found: dict[Point, Measured] = {}
         for each in self.findings.ranked:
@@ -131,18 +132,18 @@ class RunSource:
                 found.setdefault(each.point, confirmed(self.findings, each))
         return found
 
-    def entry(self, what: str, level: int, metric: Metric) -> Entry | None:
+    def entry(self, what: str, level: Level, metric: Metric) -> Entry | None:
         measured = self._measured(what, level)
         return None if measured is None else self.told(measured, level, metric)
 
-    def _measured(self, what: str, level: int) -> Measured | None:
+    def _measured(self, what: str, level: Level) -> Measured | None:
         if what == NO_SPECULATION:
             return self.findings.baseline
         if what == THE_SERVER:
             return self.findings.best or self.findings.baseline
         return best_at(self.findings, level)
 
-    def told(self, measured: Measured, level: int, metric: Metric) -> Entry | None:
+    def told(self, measured: Measured, level: Level, metric: Metric) -> Entry | None:
         """A trial's entry; None where it was not measured at this concurrency."""
         value = measured.metric(level, metric)
         if value is None:
@@ -161,7 +162,7 @@ class RunSource:
     def _cycles(self) -> Cycles:
         return Cycles(self.findings)
 
-    def _figures(self, measured: Measured, level: int) -> Figures:
+    def _figures(self, measured: Measured, level: Level) -> Figures:
         taken = self._cycles.taken(measured, level)
         rates = measured.metrics(level).get("accept_rate_by_position")
         return Figures(
@@ -185,7 +186,7 @@ class RunSource:
         return self._memory[record.launch_id]
 
 
-def _percentiles(measured: Measured, level: int, name: str) -> Percentiles:
+def _percentiles(measured: Measured, level: Level, name: str) -> Percentiles:
     p50, p90, p99 = (measured.metric(level, f"{name}_ms_p{rank}") for rank in (50, 90, 99))
     return p50, p90, p99
 
@@ -232,14 +233,14 @@ class FileSource:
         return any(each.simulated for each in self.run.records)
 
     @property
-    def levels(self) -> Sequence[int]:
+    def levels(self) -> Sequence[Level]:
         return self.run.levels
 
     @property
-    def asked(self) -> Sequence[int]:
+    def asked(self) -> Sequence[Level]:
         return self.run.levels
 
-    def entry(self, what: str, level: int, metric: Metric) -> Entry | None:
+    def entry(self, what: str, level: Level, metric: Metric) -> Entry | None:
         """The fastest of the kind; one that may or may not speculate counts as a candidate."""
         if metric != "output_tok_s":  # files have no other throughput
             return None

@@ -6,6 +6,7 @@ from tuner.report.compare.comparison import Comparison
 from tuner.report.compare.row import NOT_COMPARABLE, REFERENCE, Row, cells_of, reasons_of
 from tuner.report.compare.source import BEST
 from tuner.report.text import code, escaped, markdown_table, text_table
+from tuner.sweep.level import named
 
 CAVEAT = (
     "Intervals are 95 %, from the spread between windows and prompts within one launch; two "
@@ -47,7 +48,7 @@ def comparison_text(comparison: Comparison) -> str:
         lines += ["to know of the figures:", *(f"  {note}" for note in comparison.notes)]
     for (level, what), rows in comparison.groups():
         short = [[*cells[:-1], cells[-1].split(":")[0]] for cells in map(cells_of, rows)]
-        lines += ["", f"concurrency {level}, {what} (times in ms)"]
+        lines += ["", f"{named(level)}, {what} (times in ms)"]
         lines.append(text_table(_header(comparison), short))
         lines += [line for row in rows for line in _behind(row)]
     if comparison.unshared:
@@ -89,7 +90,14 @@ def comparison_markdown(comparison: Comparison, figure: str | None = None) -> st
             [[*map(escaped, cells_of(row))] for row in found],
             1,
         )
-        lines += ["", f"## Concurrency {level}, {escaped(what)}", "", "Times in ms.", "", table]
+        lines += [
+            "",
+            f"## {named(level).capitalize()}, {escaped(what)}",
+            "",
+            "Times in ms.",
+            "",
+            table,
+        ]
         lines += ["", markdown_table(["run", *BEHIND], [_behind_cells(row) for row in found], 7)]
     if comparison.unshared:
         lines += ["", "## Not in all runs", ""]
@@ -99,7 +107,7 @@ def comparison_markdown(comparison: Comparison, figure: str | None = None) -> st
 
 def _bold(row: Row) -> str:
     word, comma, rest = verdict_words(row).partition(", " if row.compared else ": ")
-    place = f"{row.run}, concurrency {row.concurrency}, {row.what}"
+    place = f"{row.run}, {named(row.concurrency)}, {row.what}"
     return f"{escaped(place)}: **{escaped(word)}**{comma}{escaped(rest)}"
 
 

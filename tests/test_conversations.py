@@ -1,0 +1,112 @@
+"""Prompt files that have only what users ask: a server without speculation answers, once."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.sweeps import Listener, tiny_sweep
+from tuner.campaign.campaign import begin_run, reopen_run, run_sweep
+from tuner.engine.make import make_engine
+from tuner.errors import EngineFailure, NotComparable, UserError
+from tuner.ledger.run import Run
+from tuner.measure.samples_file import read_samples
+from tuner.report.compare.comparison import compare
+from tuner.report.run_report import write_report
+from tuner.sweep.door import LoadedSweep, load_sweep
+from tuner.sweep.workload import read_prompts
+
+ASKED = [
+    {"question_id": 81, "category": "writing", "turns": ["Write a poem.", "Now in prose."]},
+    {"question_id": 82, "category": "math", "turns": ["What is 3 + 4?", "Twice?", "Why?"]},
+    {"question_id": 83, "category": "chat", "turns": ["How are you?"]},
+]
+
+
+def asking(folder: Path, ignore_eos: str = "true", **more: object) -> LoadedSweep:
+    folder.mkdir(exist_ok=True)
+    lines = "".join(json.dumps({**each, **more}) + "\n" for each in ASKED)
+    (folder / "p.jsonl").write_text(lines)
+    path = tiny_sweep(folder, search="trials: 1", steps="2").path
+    asked = f"{{prompts: p.jsonl, turns: all, ignore_eos: {ignore_eos}, requests: 6,"
+    path.write_text(path.read_text().replace("workload: {requests: 3,", f"workload: {asked}"))
+    return load_sweep(path)
+
+
+def measured(loaded: LoadedSweep, out: Path) -> Run:
+    run = begin_run(out, loaded, None)
+    run_sweep(loaded, run, make_engine(loaded.sweep), Listener())
+    return run
+
+
+@pytest.mark.parametrize("ignore_eos", ["true", "false"])
+def test_every_configuration_gets_the_same_conversations(tmp_path: Path, ignore_eos: str) -> None:
+    """With each one's own answers as history a speed-up would also measure other prompts."""
+    loaded = asking(tmp_path, ignore_eos)
+    assert loaded.prompts_read is not None
+    assert "6 turns after what the server without speculation answers" in loaded.prompts_read
+    run = measured(loaded, tmp_path / "out")
+    told = {each.id: each for each in read_prompts("conversations.jsonl", run.path, "all").prompts}
+    roles = [role for role, _ in told["82"].messages]
+    assert roles == ["user", "assistant", "user", "assistant", "user"]
+    assert all(content.strip() for each in told.values() for _, content in each.messages)
+    assert told["82"].kind == "math"
+    seen = set()
+    for record in run.ledger().records:
+        assert record.outcome == "ok", record.message
+        assert record.samples is not None
+        assert "other prompts" not in {each["check"] for each in record.checks}
+        for window in read_samples(run.path / record.samples)[1]:
+            by_id = {each.prompt_id: each for each in window.samples}
+            assert set(by_id) == {"81#1", "81#2", "82#1", "82#2", "82#3", "83#1"}
+            later, first = by_id["82#2"].prompt_tokens, by_id["82#1"].prompt_tokens
+            assert later is not None
+            assert first is not None
+            assert later > first  # the answer is in it
+            seen.add(tuple(sorted((name, each.prompt_tokens) for name, each in by_id.items())))
+            whole = ignore_eos == "true"
+            assert all((each.tokens == 24) >= whole for each in by_id.values())
+    assert len(seen) == 1
+    assert "those answers are in conversations.jsonl, content" in write_report(run).read_text()
+
+
+def test_a_resumed_run_goes_on_with_the_answers_it_began_with(tmp_path: Path) -> None:
+    loaded = asking(tmp_path, sub_category="x")  # SPEED-Bench's shape
+    run = measured(loaded, tmp_path / "out")
+    before = run.conversations_file.read_bytes()
+    again = reopen_run(run.path, loaded, None)
+    again.extend_to(2)
+    run_sweep(loaded, again, make_engine(loaded.sweep), Listener())
+    assert run.conversations_file.read_bytes() == before
+    assert len(again.ledger().candidates) == 2
+    text = before.decode().replace("Write a poem.", "Write a song.")
+    run.conversations_file.write_text(text)
+    with pytest.raises(UserError, match=r"conversations\.jsonl: conversation '81' is not that of"):
+        run_sweep(loaded, again, make_engine(loaded.sweep), Listener())
+    run.conversations_file.unlink()
+    with pytest.raises(UserError, match="are not there any more, restore this file"):
+        run_sweep(loaded, again, make_engine(loaded.sweep), Listener())
+
+
+def test_runs_of_other_answers_are_not_compared(tmp_path: Path) -> None:
+    loaded = asking(tmp_path)
+    one, other = (measured(loaded, tmp_path / name) for name in ("one", "other"))
+    compare([one, other])
+    text = other.conversations_file.read_text(encoding="utf-8")
+    said = '"assistant", "content": "'
+    other.conversations_file.write_text(text.replace(said, f"{said}Well,"))
+    with pytest.raises(NotComparable, match="the answers before later turns is"):
+        compare([one, other])
+
+
+def test_a_server_that_cannot_answer_ends_the_run_before_it_measures(tmp_path: Path) -> None:
+    loaded = asking(tmp_path)
+    path = loaded.path
+    hangs = "faults: [{kind: hang-after, value: 2}]"
+    path.write_text(path.read_text().replace("faults: []", hangs))
+    loaded = load_sweep(path)
+    run = begin_run(tmp_path / "out", loaded, None)
+    with pytest.raises(EngineFailure, match="no new token came"):
+        run_sweep(loaded, run, make_engine(loaded.sweep), Listener())
+    assert run.records() == ()
+    assert not run.conversations_file.exists()

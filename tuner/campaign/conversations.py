@@ -1,0 +1,143 @@
+"""Answers for prompt files that have only what users ask, before anything is measured.
+
+A later turn needs an answer before it. A server without speculation writes them, once, and every
+configuration then gets the same conversations: with its own answers as history each would get other
+prompts, since greedy answers part sooner or later too.
+"""
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+
+from tuner.engine.base import Engine, Server, server_config
+from tuner.errors import EngineFailure, Failure, UserError
+from tuner.ledger.run import Run
+from tuner.measure.client import Load, run_window
+from tuner.measure.failures import judge
+from tuner.sweep.door import LoadedSweep
+from tuner.sweep.model import Sweep
+from tuner.sweep.prompt import Prompt
+from tuner.sweep.turns import has_answers, turn_of, with_answer
+from tuner.sweep.workload import read_prompts
+from tuner.trial.attempt import ATTEMPTS
+from tuner.trial.phase import Phase
+from tuner.trial.sent import sent_of
+from tuner.whole import write_text
+
+STREAMS = 64
+"""Open at a time; whoever measures later, these answers are not timed."""
+
+
+def with_conversations(
+    loaded: LoadedSweep, run: Run, engine: Engine, report: Callable[[Phase], None]
+) -> LoadedSweep:
+    """The sweep with prompts whose answers are there, read from the run or written by a launch.
+
+    Itself where every turn has its answer in the file already. Of the others only those that the
+    run sends are answered. Raises EngineFailure where no server answers, UserError where the file
+    of a run that has measured already is gone or is not this run's.
+    """
+    if loaded.sweep.workload.turns != "all" or all(map(has_answers, loaded.prompts)):
+        return loaded
+    wanted = sent_of(loaded).conversations
+    asked = [each for each in loaded.prompts if each.id in wanted and not has_answers(each)]
+    if not run.conversations_file.exists():
+        if run.records():
+            message = "the answers before later turns are not there any more, restore this file"
+            raise UserError(message, run.conversations_file)
+        _write(run, _answered(loaded.sweep, asked, run, engine, report))
+    found = read_prompts(run.conversations_file.name, run.path, "all").prompts
+    answered = {each.id: each for each in found}
+    for each in asked:
+        if each.id not in answered or _asked(answered[each.id]) != _asked(each):
+            message = f"conversation '{each.id}' is not that of the prompts, restore this file"
+            raise UserError(message, run.conversations_file)
+    prompts = tuple(answered.get(each.id, each) for each in loaded.prompts)
+    return replace(loaded, prompts=prompts)
+
+
+def _asked(prompt: Prompt) -> list[tuple[str, str]]:
+    return [each for each in prompt.messages if each[0] != "assistant"]
+
+
+def _write(run: Run, prompts: Sequence[Prompt]) -> None:
+    lines = [
+        json.dumps(
+            {
+                "id": each.id,
+                "kind": each.kind,
+                "messages": [{"role": role, "content": text} for role, text in each.messages],
+            },
+            ensure_ascii=False,
+        )
+        for each in prompts
+    ]
+    try:
+        write_text(run.conversations_file, "\n".join(lines) + "\n")
+    except OSError as error:
+        message = f"{error.strerror}, make it writable with space left and resume the run"
+        raise UserError(message, run.conversations_file) from error
+
+
+def _answered(
+    sweep: Sweep,
+    prompts: Sequence[Prompt],
+    run: Run,
+    engine: Engine,
+    report: Callable[[Phase], None],
+) -> list[Prompt]:
+    """The conversations with their answers, by a launch of the baseline; tried twice."""
+    ledger = run.ledger()
+    launch_id, again = ledger.next_launch, None
+    for attempt in range(ATTEMPTS):
+        launch_id = run.free_launch(launch_id)
+        phase = Phase(ledger.next_trial, "baseline", None, "launching", again=again)
+        report(phase)
+        try:
+            server = engine.launch(server_config(sweep, None), run.log_file(launch_id), launch_id)
+            try:
+                report(replace(phase, doing="answering"))
+                return _talk(sweep, prompts, server, engine)
+            finally:
+                report(replace(phase, doing="stopping"))
+                server.stop()
+        except EngineFailure as failure:
+            if attempt + 1 == ATTEMPTS or not failure.label.is_worth_a_retry:
+                raise
+            again = failure
+    raise AssertionError("an attempt returns or raises")
+
+
+def _talk(sweep: Sweep, prompts: Sequence[Prompt], server: Server, engine: Engine) -> list[Prompt]:
+    """First every conversation's first turn, then every second one, ...; the last is not sent."""
+    talks: dict[str, Prompt] = {each.id: each for each in prompts}
+    load = Load(
+        concurrency=STREAMS,
+        output_tokens=sweep.workload.output_tokens,
+        temperature=sweep.workload.temperature,
+        ignore_eos=False,  # what comes after its natural end is no answer
+        request_timeout_s=sweep.timeouts.request,
+        keep="ids and text",
+        keys=server.keys,
+    )
+    number = 1
+    while due := [each for each in talks.values() if not has_answers(each, number)]:
+        requests = engine.tokenise([turn_of(each, number) for each in due]).requests
+        window = run_window(server.url, requests, load)
+        server.check_alive()
+        judge(window, len(requests))
+        said = {each.prompt_id: each for each in window.samples}
+        for each in due:
+            sample = said[each.id]
+            if sample.error is not None:
+                message = f"turn {number} of '{each.id}' was not answered: {sample.error}"
+                raise EngineFailure(Failure.CLIENT, message)
+            if not sample.text:
+                message = (
+                    f"turn {number} of '{each.id}' was answered without text, which the next turn "
+                    "comes after: write workload.turns: first, or a file with answers"
+                )
+                raise EngineFailure(Failure.CLIENT, message)
+            talks[each.id] = with_answer(each, number, sample.text)
+        number += 1
+    return list(talks.values())

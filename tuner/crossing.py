@@ -1,0 +1,132 @@
+"""At which of several request rates speculation pays."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from tuner.choice import far_outputs
+from tuner.fastest import ratios_of
+from tuner.ledger.record import TrialRecord
+from tuner.ledger.settled import Settled
+from tuner.measure.overload import is_overloaded
+from tuner.measure.statistics import Interval
+from tuner.sweep.level import Rate, level_of
+
+Says = Literal["pays", "unclear", "loses"]
+
+
+@dataclass(frozen=True)
+class AtRate:
+    """The fastest candidate at one rate, beside no speculation there."""
+
+    record: TrialRecord
+    ratio: Interval
+    overloaded: bool
+    """It did not keep up with the rate."""
+    plain_overloaded: bool
+    """No speculation did not keep up with it."""
+
+    @property
+    def says(self) -> Says:
+        """By the 95 % interval; one that does not keep up where no speculation does loses."""
+        if self.overloaded and not self.plain_overloaded:
+            return "loses"
+        if self.ratio.low is None or self.ratio.high is None:
+            return "unclear"
+        if self.ratio.low > 1:
+            return "pays"
+        return "loses" if self.ratio.high < 1 else "unclear"
+
+    def to_json(self) -> dict[str, Any]:
+        """As `--json` prints it."""
+        return {
+            "point": self.record.point,
+            "speculation": self.says,
+            "speedup": self.ratio.to_json(),
+            "overloaded": self.overloaded,
+            "baseline_overloaded": self.plain_overloaded,
+        }
+
+
+def crossing(settled: Settled) -> dict[Rate, AtRate]:
+    """By rate, ascending; {} of a run at concurrencies, and where nothing was compared.
+
+    Of the candidates that keep up at a rate, or of all where none does, the one with the highest
+    ratio; those whose outputs are far from the baseline's are left out.
+    """
+    ledger = settled.ledger
+    if ledger.baseline is None:
+        return {}
+    measured = [
+        (record, ratios_of(record.metrics))
+        for record in ledger.candidates
+        if record.outcome == "ok" and far_outputs(ledger, record) is None
+    ]
+    found: dict[Rate, AtRate] = {}
+    for name, plain in ledger.baseline.metrics.items():
+        level = level_of(name)
+        there = [(record, ratios[level]) for record, ratios in measured if level in ratios]
+        if not isinstance(level, Rate) or not there:
+            continue
+        record, ratio = max(
+            there, key=lambda pair: (not is_overloaded(pair[0].metrics[name]), pair[1].value)
+        )
+        found[level] = AtRate(
+            record, ratio, is_overloaded(record.metrics[name]), is_overloaded(plain)
+        )
+    return dict(sorted(found.items()))
+
+
+def crossing_words(found: Mapping[Rate, AtRate]) -> str | None:
+    """Up to which rate speculation pays, in one sentence; None with fewer than two rates."""
+    if len(found) < 2:
+        return None
+    by_says: dict[Says, list[Rate]] = {"pays": [], "unclear": [], "loses": []}
+    for rate, each in found.items():
+        by_says[each.says].append(rate)
+    pays, loses, unclear = by_says["pays"], by_says["loses"], by_says["unclear"]
+    first, last = min(found), max(found)
+    if pays and loses and max(pays) > min(loses):
+        return (
+            f"Speculation pays at {_listed(pays)} requests/s and loses at {_listed(loses)}, which "
+            "is no order of load: measure again with more requests"
+        )
+    if not pays and not loses:
+        return f"Whether speculation pays is unclear at every rate, {_listed(unclear)} requests/s"
+    told = []
+    if pays:
+        told.append(
+            f"Speculation pays at every rate measured, up to {_one(last)} requests/s"
+            if len(pays) == len(found)
+            else f"Speculation pays up to {_one(max(pays))} requests/s"
+        )
+    if loses:
+        words = "loses" if told else "Speculation loses"
+        told.append(
+            f"{words} at every rate measured, from {_one(first)} requests/s on"
+            if len(loses) == len(found)
+            else f"{words} from {_one(min(loses))} requests/s on"
+        )
+    if unclear:
+        told.append(f"at {_listed(unclear)} it is unclear, the interval has 1 in it")
+    return "; ".join(told)
+
+
+def overload_words(found: Mapping[Rate, AtRate]) -> str | None:
+    """Who did not keep up with which rate; None where both always did."""
+    plain = [rate for rate, each in found.items() if each.plain_overloaded]
+    best = [rate for rate, each in found.items() if each.overloaded]
+    told = []
+    if plain:
+        told.append(f"Without speculation the server did not keep up with {_listed(plain)}")
+    if best:
+        told.append(f"{'with' if told else 'With'} it nobody kept up with {_listed(best)}")
+    return f"{', '.join(told)} requests/s" if told else None
+
+
+def _one(rate: Rate) -> str:
+    return str(rate).removesuffix("/s")
+
+
+def _listed(rates: list[Rate]) -> str:
+    return ", ".join(map(_one, rates))

@@ -1,0 +1,34 @@
+"""What the search knew when it made a proposal, where several are measured at a time."""
+
+from dataclasses import dataclass, field
+
+from optuna.trial import Trial
+
+from tuner.search.decision import Decision
+from tuner.sweep.point import Point
+
+
+@dataclass(frozen=True)
+class Asked:
+    """One proposal among those of a run."""
+
+    number: int
+    """In the order in which they were made, from 0."""
+    after: int
+    """Points that had been told by then."""
+    along: tuple[Point, ...] = ()
+    """Points that were not to be proposed: launches that ran measured them along."""
+    beside: tuple["Asked", ...] = ()
+    """Proposals without a verdict by then; their own `beside` is left out."""
+
+
+@dataclass(frozen=True)
+class Proposal:
+    """A legal point that is not measured yet, answered with `Study.tell`."""
+
+    point: Point
+    trial: Trial
+    decision: Decision | None = None
+    """Why this point; None where there are no stages."""
+    asked: Asked = field(default_factory=lambda: Asked(0, 0))
+    """What was known then."""

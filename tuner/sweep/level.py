@@ -1,0 +1,75 @@
+"""A level of load: what each configuration is measured at, one after the other.
+
+A whole number is a concurrency, that many streams in a closed loop (or, with one request rate for
+all levels, at most). A `Rate` is a rate of arrivals, one of several. A sweep has levels of one
+sort. As text, in ledgers and file names, they are `8` and `4/s`.
+"""
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+RATE = r"(?:0|[1-9][0-9]*)(?:\.[0-9]+)?/s"
+"""How a rate is written."""
+
+PLACES = 6
+"""Decimals of a rate's name."""
+
+_RATE = re.compile(RATE)
+_CONCURRENCY = re.compile(r"[1-9][0-9]*")
+
+
+@dataclass(frozen=True, order=True)
+class Rate:
+    """Requests that come in a second; conversations where every turn is sent."""
+
+    per_second: float
+
+    def __str__(self) -> str:
+        return f"{_decimal(self.per_second)}/s"
+
+
+Level = int | Rate
+
+
+def level_of(text: str) -> Level:
+    """The level that `str` wrote. Raises ValueError for anything else."""
+    if _CONCURRENCY.fullmatch(text):
+        return int(text)
+    if _RATE.fullmatch(text) and (per_second := float(text.removesuffix("/s"))) > 0:
+        return Rate(per_second)
+    raise ValueError(f"'{text}' is no level, write a concurrency such as 8 or a rate such as 4/s")
+
+
+def named(level: Level | str) -> str:
+    """`concurrency 8`, `4 requests/s`; a text is one that `str` wrote. Raises ValueError."""
+    level = level_of(level) if isinstance(level, str) else level
+    return f"{str(level)[:-2]} requests/s" if isinstance(level, Rate) else f"concurrency {level}"
+
+
+def at(level: Level | str) -> str:
+    """`at concurrency 8`, `at 4 requests/s`; see `named`."""
+    return f"at {named(level)}"
+
+
+def axis(levels: Sequence[Level]) -> str:
+    """The heading above levels: `rate`, `concurrency`."""
+    return "rate" if levels and isinstance(levels[0], Rate) else "concurrency"
+
+
+def listed(levels: Sequence[Level]) -> str:
+    """`concurrency 1, 8`, `4, 8 requests/s`."""
+    shown = ", ".join(str(each).removesuffix("/s") for each in levels)
+    return f"{shown} requests/s" if axis(levels) == "rate" else f"concurrency {shown}"
+
+
+def columns(level: Level) -> dict[str, float | None]:
+    """The level as columns of a table: `concurrency`, and `request_rate` of one of several."""
+    if isinstance(level, Rate):
+        return {"concurrency": None, "request_rate": level.per_second}
+    return {"concurrency": level, "request_rate": None}
+
+
+def _decimal(number: float) -> str:
+    """Without an exponent and without a needless `.0`: 100000, 0.25."""
+    return f"{number:.{PLACES}f}".rstrip("0").rstrip(".")

@@ -1,0 +1,71 @@
+"""The section `workload` of a sweep file: what is sent to each server."""
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from tuner.sweep.fields import Strict
+from tuner.sweep.level import PLACES, Level, Rate
+
+MAX_CONCURRENCY = 512
+RequestRate = Annotated[float, Field(ge=0.001, le=100_000)]
+
+
+class WorkloadSpec(Strict):
+    """What is sent to each server."""
+
+    prompts: Annotated[str, Field(min_length=1)] = "builtin:mixed"
+    """`builtin:` chat, code, math, summarise or mixed; or a file beside the sweep file, JSONL or a
+    JSON list, of specbench's own shape (`{"prompt": ...}` or `{"messages": ...}`), ShareGPT's,
+    MT-Bench's, SPEED-Bench's, GSM8K's or HumanEval's (docs/workload.md#prompt-files)."""
+    turns: Literal["first", "all"] = "first"
+    """Of conversations: the first turn of each, or every turn of the user, one after the other,
+    each after the file's own answers, or where it has none (MT-Bench, SPEED-Bench) those of the
+    server without speculation (docs/workload.md#conversations)."""
+    requests: Annotated[int, Field(ge=1, le=1_000_000)] = 16
+    """Requests of one measured window; a level above it sends one request per stream."""
+    output_tokens: Annotated[int, Field(ge=2, le=1_000_000)] = 256
+    """Tokens of each answer."""
+    temperature: Annotated[float, Field(ge=0, le=2)] = 0.0
+    """Of sampling; 0 is greedy, and only greedy outputs are compared."""
+    concurrency: list[Annotated[int, Field(ge=1, le=MAX_CONCURRENCY)]] = Field(
+        default=[1], min_length=1
+    )
+    """Numbers of streams held open at a time; each level is measured by itself. With several
+    request rates one number, the most that are open at any rate."""
+    request_rate: RequestRate | Annotated[list[RequestRate], Field(min_length=1)] | None = None
+    """Requests (of `turns: all`: conversations) that come in a second, by a Poisson process; each
+    concurrency is then how many are open at most (docs/workload.md#requests-at-a-rate). A list,
+    `[4, 8, 16]`: each rate is a level that is measured by itself, named `4/s`. Default: each stream
+    sends its next request when its last has ended."""
+    seed: Annotated[int, Field(ge=0)] = 0
+    """Order of the prompts, and when they come."""
+    ignore_eos: bool = True
+    """Every request runs to its full length, so that all points do the same work."""
+    task: Annotated[str, Field(min_length=1)] | None = None
+    """A file of questions in GSM8K's shape by which the baseline and the winner are scored
+    (docs/outputs.md#a-task); default: none."""
+    task_tokens: Annotated[int, Field(ge=2, le=1_000_000)] = 512
+    """Tokens of an answer to one of these, at most."""
+
+    @property
+    def levels(self) -> tuple[Level, ...]:
+        """What each configuration is measured at: the rates where there is a list of them, or
+        else the concurrencies, as the file has them."""
+        if isinstance(self.request_rate, list):
+            return tuple(Rate(round(each, PLACES)) for each in self.request_rate)
+        return tuple(self.concurrency)
+
+    def requests_at(self, level: Level) -> int:
+        """Requests of one window at the level, at least: one for each stream of a concurrency."""
+        return self.requests if isinstance(level, Rate) else max(self.requests, level)
+
+    def streams(self, level: Level) -> int:
+        """Requests open at a time at the level, at most."""
+        return self.concurrency[0] if isinstance(level, Rate) else level
+
+    def rate(self, level: Level) -> float | None:
+        """Requests that come in a second at the level; None in a closed loop."""
+        if isinstance(level, Rate):
+            return level.per_second
+        return None if isinstance(self.request_rate, list) else self.request_rate
