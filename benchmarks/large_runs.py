@@ -20,8 +20,10 @@ from typing import Any
 
 from tuner.campaign.campaign import begin_run, run_sweep
 from tuner.engine.make import make_engine
+from tuner.ledger.asked import AskedLine
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
+from tuner.search.dimensions import combination
 from tuner.sweep.door import LoadedSweep, load_sweep
 from tuner.sweep.point import Point
 from tuner.trial.attempt import config_of
@@ -152,6 +154,8 @@ def _candidate(
     """The measured candidate as another point, its figures `factor` times what they were."""
     engine = make_engine(loaded.sweep)
     phase = Phase(number, "candidate", point, "launching")
+    values, sizes = combination(loaded.space, point), loaded.space.dimensions
+    drawn = [[sizes[name].index(value) for name, value in values.items()]]
     metrics = {
         level: {n: v * factor if isinstance(v, float) else v for n, v in figures.items()}
         for level, figures in like.metrics.items()
@@ -164,5 +168,6 @@ def _candidate(
             "command": engine.command(config_of(loaded.sweep, phase)).to_json(),
             "metrics": metrics,
             "samples": f"samples/{number:04d}.jsonl.gz",
+            "asked": AskedLine(number=number - 1, after=number - 1, drawn=drawn),
         }
     )

@@ -130,10 +130,10 @@ class _Candidates:
         self.flight.begin(_Going(proposal, points, search.pace.clock.monotonic()), launches)
 
     def _is_beside_others(self, proposal: Proposal) -> bool:
-        """Whether its line must say what was known: the lines above it do not."""
+        """Whether its line must say what was known and drawn: the lines above it do not."""
         asked = proposal.asked
         plain = asked.after == len(self.search.bench.run.ledger().candidates)
-        return not plain or bool(asked.beside) or self.flight.places.count > 1
+        return not plain or bool(asked.beside or asked.drawn) or self.flight.places.count > 1
 
     def _told(self, going: _Going, records: Sequence[TrialRecord]) -> None:
         """Tell the study and whoever listens."""

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any
 
 from tuner.campaign.going import Progress, Standing
@@ -24,6 +25,13 @@ from tuner.sweep.point import Point
 from tuner.sweep.shown import shortened
 from tuner.trial.phase import Phase
 
+MOST_SHOWN, DETAILED = 5000, 500
+"""Lines of the ledger that a study is made of when a run is resumed or viewed, the newest; and of
+these the ones with all that is known, the newest again. What is measured from then on comes
+besides, in full. With more the dashboard's own pages take minutes, and so does a resume."""
+CHUNK = 250
+"""Trials that are put into the storage at once."""
+_BRIEF = ("configuration", "role", "trial")
 CUT_OFF = "the run stopped before it was measured, it is in no ledger line"
 
 
@@ -79,6 +87,20 @@ def _plain(value: Any) -> Any:
     return " ".join(map(str, value)) if isinstance(value, list) else value
 
 
+def brief_trial(sweep: Sweep, layout: Layout, record: TrialRecord) -> Shown:
+    """A ledger line with its parameters and its value alone."""
+    values = _values(sweep, record)
+    return Shown(
+        params=_on_axes(_params(sweep, record.at), layout),
+        state=_state(record, values),
+        values=values,
+        attributes=dict(islice(_attributes(record), len(_BRIEF))),
+        excess=excess(record.broken),
+        note=f"Trial {record.trial}. `trials.jsonl` has its figures: there are too many to show.",
+        started=datetime.fromisoformat(record.started),
+    )
+
+
 def shown_trial(run: Run, sweep: Sweep, layout: Layout, record: TrialRecord) -> Shown:
     """A ledger line as the dashboard shows it.
 
@@ -87,13 +109,10 @@ def shown_trial(run: Run, sweep: Sweep, layout: Layout, record: TrialRecord) -> 
     started = datetime.fromisoformat(record.started)
     seconds = (record.launch_s or 0) + (record.measured_s or 0)
     values = _values(sweep, record)
-    state: State = "ok"
-    if record.outcome != "ok" or not values:
-        state = "infeasible" if record.outcome == "infeasible" else "failed"
     files = [run.relative(run.log_file(record.launch_id)), record.samples]
     return Shown(
         params=_on_axes(_params(sweep, record.at), layout),
-        state=state,
+        state=_state(record, values),
         values=values,
         attributes=dict(_attributes(record)),
         excess=excess(record.broken),
@@ -102,6 +121,12 @@ def shown_trial(run: Run, sweep: Sweep, layout: Layout, record: TrialRecord) -> 
         started=started,
         ended=started + timedelta(seconds=seconds),
     )
+
+
+def _state(record: TrialRecord, values: tuple[float, ...]) -> State:
+    if record.outcome == "ok" and values:
+        return "ok"
+    return "infeasible" if record.outcome == "infeasible" else "failed"
 
 
 def _values(sweep: Sweep, record: TrialRecord) -> tuple[float, ...]:
@@ -121,6 +146,7 @@ def _attributes(record: TrialRecord) -> Iterator[tuple[str, Any]]:
     besides, in few words: a long one pushes the page off the screen. The note has it whole."""
     yield "configuration", "no speculation" if record.at is None else record.at.label()
     yield "role", record.role
+    yield "trial", record.trial
     yield "launch", record.launch_id
     if record.failure is not None:
         yield "reason", shortened(f"{record.failure}: {record.message}")
@@ -148,6 +174,11 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
+def shown_of(records: Sequence[TrialRecord]) -> Sequence[TrialRecord]:
+    """Those lines that the study is made of: all, or the newest of very many."""
+    return records[-MOST_SHOWN:]
+
+
 class Showing:
     """Keeps the dashboard's study at what the ledger says, and listens to the run for that."""
 
@@ -159,7 +190,10 @@ class Showing:
         self._begun: int | None = None
         if stored is not None:
             records = run.records()
-            stored.add([self._of(record) for record in records])
+            shown = shown_of(records)
+            for start in range(0, len(shown), CHUNK):
+                some = shown[start : start + CHUNK]
+                stored.add([self._in_short(record, records) for record in some])
             self._shown = len(records)
             self._describe()
 
@@ -200,6 +234,12 @@ class Showing:
         """No trial runs any more: what was begun and is in no ledger line was cut off."""
         if self._stored is not None:
             self._stored.give_up(CUT_OFF)
+
+    def _in_short(self, record: TrialRecord, records: Sequence[TrialRecord]) -> Shown:
+        """An old one of many in few words."""
+        if len(records) > DETAILED and record.trial < records[-DETAILED].trial:
+            return brief_trial(self._sweep, self._layout, record)
+        return self._of(record)
 
     def _of(self, record: TrialRecord) -> Shown:
         return shown_trial(self._run, self._sweep, self._layout, record)

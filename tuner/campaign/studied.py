@@ -7,9 +7,11 @@ from tuner.choice import objective_of
 from tuner.errors import UserError
 from tuner.ledger.asked import AskedLine, Before
 from tuner.ledger.limits import broken_words, excess
-from tuner.ledger.record import TrialRecord
+from tuner.ledger.record import DecisionLine, TrialRecord
 from tuner.ledger.run import Run
+from tuner.measure.statistics import Interval
 from tuner.search.asked import Asked
+from tuner.search.decision import Decision
 from tuner.search.samplers import missing_library
 from tuner.search.shown import Layout
 from tuner.search.stored import StorageUnusable, StoredStudy, open_own_study
@@ -41,18 +43,18 @@ def study_of(
     )
     if (baseline := run.ledger().baseline) is not None:
         study.tell_baseline(_levels(baseline))
-    measured = [
-        (point, verdict_of(record, spec.objective))
-        for record in candidates
-        if (point := record.at) is not None
-    ]
-    unasked = {record.at for record in candidates if not record.proposed and record.at}
+    lines = [(point, record) for record in candidates if (point := record.at) is not None]
+    measured = [(point, verdict_of(record, spec.objective)) for point, record in lines]
+    unasked = {point for point, record in lines if not record.proposed}
     asked = {
-        point: _asked(record.asked)
-        for record in candidates
-        if (point := record.at) is not None and record.asked is not None
+        point: _asked(record.asked) for point, record in lines if record.asked is not None
     }
-    if differing := study.replay(measured, unasked, asked):
+    decided = {
+        point: _decision(point, record.decision)
+        for point, record in lines
+        if record.decision is not None
+    }
+    if differing := study.replay(measured, unasked, asked, decided):
         note(
             f"{differing} of {len(measured)} earlier points are not what this version of specbench "
             "proposes; they count, but the run is not what an undisturbed one would have been"
@@ -67,12 +69,25 @@ def line_of(asked: Asked) -> AskedLine:
         for each in asked.beside
     ]
     along = [point.to_json() for point in asked.along]
-    return AskedLine(number=asked.number, after=asked.after, along=along, beside=beside)
+    drawn = list(map(list, asked.drawn))
+    return AskedLine(
+        number=asked.number, after=asked.after, along=along, beside=beside, drawn=drawn
+    )
 
 
 def _asked(line: AskedLine | Before) -> Asked:
-    beside = tuple(map(_asked, line.beside)) if isinstance(line, AskedLine) else ()
-    return Asked(line.number, line.after, tuple(map(Point.from_json, line.along)), beside)
+    along = tuple(map(Point.from_json, line.along))
+    if isinstance(line, Before):
+        return Asked(line.number, line.after, along)
+    beside, drawn = tuple(map(_asked, line.beside)), tuple(map(tuple, line.drawn))
+    return Asked(line.number, line.after, along, beside, drawn)
+
+
+def _decision(point: Point, line: DecisionLine) -> Decision:
+    predicted = None
+    if line.predicted is not None:
+        predicted = Interval(line.predicted, line.predicted_low, line.predicted_high)
+    return Decision(line.stage, line.why, point, predicted, excluded=line.excluded)
 
 
 def stored_study(loaded: LoadedSweep, run: Run, layout: Layout, note: Note) -> StoredStudy | None:

@@ -2,6 +2,7 @@
 
 import textwrap
 from collections.abc import Sequence
+from itertools import accumulate
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -125,7 +126,7 @@ def history(findings: Findings, folder: Path) -> Drawn | None:
         return None
     figure, [(_, ax)] = drawing.panels([0])
     numbers = [trial for trial, _ in measured]
-    best = [max(value for _, value in measured[: i + 1]) for i in range(len(measured))]
+    best = list(accumulate((value for _, value in measured), max))
     ax.plot(numbers, [v for _, v in measured], "o", color=BLUE, markersize=5, label="trial")
     ax.step(numbers, best, where="post", color=BLUE, linewidth=1.5, label="best so far")
     if failed := [trial for trial, value in values if value is None]:

@@ -82,6 +82,16 @@ class StagedSearch:
             self._made[decision.point] = decision
         return decision
 
+    def recall(self, decision: Decision, known: Known) -> None:
+        """A decision that was made when so much was known, as a ledger tells of it."""
+        point, coded = decision.point, self._coded
+        assert point is not None
+        if coded is not None and point in coded.index and _has_chain(known):
+            rows = [coded.index[each] for each in known.usable if each in coded.index]
+            news = coded.new_settings(coded.index[point], rows)
+            decision = replace(decision, news=news)
+        self._made[point] = decision
+
     def best(self, known: Known) -> tuple[Point, Interval] | None:
         """The measured point that is fastest by all measurements together, and its ratio.
 

@@ -11,6 +11,7 @@ import sqlalchemy
 from optuna.storages import RDBStorage
 from optuna.trial import TrialState
 
+from tuner.search.added import add_finished, delete
 from tuner.search.attributes import Attributes, Kind, forget_params, note_attributes, put
 from tuner.search.run_files import artifact_id, linked
 from tuner.search.shown import Layout, Shown
@@ -105,7 +106,7 @@ class StoredStudy:
         try:
             for each in self._storage.get_all_studies():
                 if each.study_name == layout.name and each.user_attrs.get(_OWNER) == layout.owner:
-                    self._storage.delete_study(each._study_id)
+                    delete(self._storage, each._study_id)
             self._study = optuna.create_study(
                 storage=self._storage,
                 study_name=layout.name,
@@ -133,12 +134,14 @@ class StoredStudy:
         """Add finished trials."""
         notes: dict[str, Any] = {}
         attributes: dict[int, Mapping[str, Any]] = {}
-        for trial in trials:
-            frozen = trial.frozen(self._distributions, linked(trial.files))
-            number = self._storage.create_new_trial(self._id, template_trial=frozen)
+        system: dict[int, Mapping[str, Any]] = {}
+        frozen = [each.frozen(self._distributions, linked(each.files)) for each in trials]
+        numbers = add_finished(self._storage, self._id, frozen)
+        for trial, told, number in zip(trials, frozen, numbers, strict=True):
             notes |= self._note(trial, number)
-            attributes[number] = trial.attributes
-        put(self._storage, {"trial_user": attributes, "study": {self._id: notes}})
+            attributes[number], system[number] = trial.attributes, told.system_attrs
+        put(self._storage, {"trial_user": attributes, "trial_system": system}, are_new=True)
+        put(self._storage, {"study": {self._id: notes}}, are_new=True)
 
     @_kept
     def begin(self, trial: Shown) -> None:

@@ -12,6 +12,8 @@ from tuner.search.asked import Asked, Proposal
 from tuner.search.decision import Decision
 from tuner.search.dimensions import combination, distribution, spelling, suggest
 from tuner.search.forecast import Known
+from tuner.search.given import GivenTrial
+from tuner.search.recalled import Recollection, is_staged
 from tuner.search.replayed import replay
 from tuner.search.samplers import generation_sampler, model_sampler, startup_trials
 from tuner.search.staged import StagedSearch
@@ -26,6 +28,11 @@ MAX_WASTED = 16
 
 A sampler that has converged repeats itself, and one in a space where little is legal misses; both
 learn nothing more from a longer try, which costs a model fit each time."""
+
+MOST_MODELLED = 10_000
+"""Points told up to which the sampler models what it was told: the time of a fit grows with them,
+and there is no end to what is left that the model has not ranked by then. From there on points are
+drawn at random."""
 
 _BEFORE_MODEL = ("anchors", "sampler")
 
@@ -77,6 +84,8 @@ class Study:
         self._made = self._heard = 0
         """Proposals that were made; verdicts that were told."""
         self._spellings: set[str] = set()
+        self._drawn: list[tuple[int, ...]] = []
+        """By the sampler, for the proposal that is being made."""
         self._staged: StagedSearch | None = None
         if "anchors" in spec.active_stages:
             self._staged = StagedSearch(space.points, spec.objective, spec.seed, timed)
@@ -121,6 +130,7 @@ class Study:
         find that nothing better is left; and while nothing more can be said before a pending
         proposal has its verdict. `along`: points that are being measured without being proposed.
         """
+        self._drawn = []
         taken = {*self._told, *self._pending, *along}
         left = [point for point in self._space.points if point not in taken]
         if not left:
@@ -134,12 +144,12 @@ class Study:
                 return None
         if decision is not None and decision.point is not None:
             return self._noted(self._take(decision.point, decision), along)
-        return self._noted(self._sampled(left, decision), along)
+        return self._noted(self._sampled(left, taken, decision), along)
 
     def _noted(self, proposal: Proposal, along: Collection[Point]) -> Proposal:
         """The same as one that waits for its verdict."""
-        beside = tuple(replace(each.asked, beside=()) for each in self.pending)
-        asked = Asked(self._made, self._heard, tuple(along), beside)
+        beside = tuple(replace(each.asked, beside=(), drawn=()) for each in self.pending)
+        asked = Asked(self._made, self._heard, tuple(along), beside, tuple(self._drawn))
         proposal = replace(proposal, asked=asked)
         self._made += 1
         self._pending[proposal.point] = proposal
@@ -159,24 +169,21 @@ class Study:
             if decision.stage == "stop" and (self._pending or not self._persists):
                 return decision
             self.handed_over = decision.why
-        return Decision("sampler", f"{self._spec.sampler} chose it: {self.handed_over}")
+        return Decision("sampler", f"{self._sampler_chose}{self.handed_over}")
 
-    def _sampled(self, left: Sequence[Point], decision: Decision | None) -> Proposal:
+    def _sampled(
+        self, left: Sequence[Point], taken: Collection[Point], decision: Decision | None
+    ) -> Proposal:
         """What the sampler proposes of the points that are left."""
         if self._spec.sampler == "grid":
             return self._take(left[0])
         for _ in range(MAX_WASTED):
             trial = self._ask(left)
             values = self._suggest(trial)
+            self._drawn.append(self._places(values))
             found = self._space.at(values)
-            if isinstance(found, str):
-                trial.set_user_attr("reason", found)
-                self._finish(trial, values, TrialState.PRUNED, excess=1.0)
-            elif found in self._told:
-                self._tell_known(trial, values, found)
-            elif found not in left:
-                trial.set_user_attr("reason", "it is being measured")
-                self._finish(trial, values, TrialState.PRUNED)
+            if isinstance(found, str) or found in taken:
+                self._tell_wasted(trial, values, found)
             else:
                 return Proposal(found, trial, decision)
         return self._take(self._random().choice(left), decision)
@@ -205,6 +212,7 @@ class Study:
         if instead is not None:
             self._pending.pop(instead.point, None)
             instead.trial.set_user_attr("reason", "the ledger has another point here")
+            assert isinstance(instead.trial, Trial)
             self._study.tell(instead.trial, state=TrialState.FAIL)
         return self._take(point)
 
@@ -213,9 +221,51 @@ class Study:
         measured: Sequence[tuple[Point, Verdict]],
         unasked: Collection[Point] = (),
         asked: Mapping[Point, Asked] | None = None,
+        decided: Mapping[Point, Decision] | None = None,
     ) -> int:
-        """See `replayed.replay`."""
+        """Bring a new study to where an earlier one was; `decided`: each point's decision, where
+        it had one. See `recalled`, or `replayed` where that does not say enough."""
+        told = Recollection(frozenset(unasked), asked or {}, decided or {})
+        sizes = tuple(map(len, self._space.dimensions.values()))
+        if told.is_enough(self._spec.sampler, measured, sizes):
+            for point, verdict in measured:
+                self._recall(point, verdict, told)
+            return 0
         return replay(self, measured, unasked, asked or {})
+
+    def _recall(self, point: Point, verdict: Verdict, told: Recollection) -> None:
+        """What `propose` and `tell` did for a point, or `tell_unasked`, without asking again."""
+        own: Mapping[str, Any] | None = None
+        if point not in told.unasked:
+            self._recall_decision(told.decided.get(point))
+            for places in told.drawn(point):
+                own = self._at_places(places)
+                found = self._space.at(own)
+                if found != point:
+                    self._tell_wasted(GivenTrial(own, self._distributions), own, found)
+                    own = None
+            self._made += 1
+        trial = GivenTrial(own or combination(self._space, point), self._distributions)
+        self.tell(Proposal(point, trial), verdict)
+
+    def _recall_decision(self, decision: Decision | None) -> None:
+        if decision is None or self._staged is None:
+            return
+        if is_staged(decision):
+            self._staged.recall(decision, Known(self._plain, self._told))
+        else:
+            self.handed_over = decision.why.removeprefix(self._sampler_chose)
+
+    def _places(self, values: Mapping[str, Any]) -> tuple[int, ...]:
+        return tuple(map(_place, self._space.dimensions.values(), values.values()))
+
+    def _at_places(self, places: Sequence[int]) -> dict[str, Any]:
+        dimensions = self._space.dimensions
+        return {n: dimensions[n][place] for n, place in zip(dimensions, places, strict=True)}
+
+    @property
+    def _sampler_chose(self) -> str:
+        return f"{self._spec.sampler} chose it: "
 
     def _ask(self, left: Sequence[Point] = ()) -> Trial:
         """A trial whose values the sampler suggests, out of `left` where it can."""
@@ -223,7 +273,7 @@ class Study:
         startup = 1 if self.handed_over else startup_trials(self._trials)
         if name == "nsga2":
             self._study.sampler = generation_sampler(seed, self._trials)
-        elif len(self._told) >= startup and (left or name == "tpe"):
+        elif startup <= len(self._told) < MOST_MODELLED and (left or name == "tpe"):
             combinations = self._combinations(left) if name == "gp" else []
             waits = bool(self._pending)
             self._study.sampler = model_sampler(self._spec, seed, combinations, waits=waits)
@@ -248,7 +298,22 @@ class Study:
     def _random(self) -> random.Random:
         return random.Random(f"{self._spec.seed}:{len(self._study.get_trials(deepcopy=False))}")
 
-    def _tell_known(self, trial: Trial, values: Mapping[str, Any], point: Point) -> None:
+    def _tell_wasted(
+        self, trial: Trial | GivenTrial, values: Mapping[str, Any], found: Point | str
+    ) -> None:
+        """Answer a combination that is illegal, for this reason, or whose point is not left."""
+        if isinstance(found, str):
+            trial.set_user_attr("reason", found)
+            self._finish(trial, values, TrialState.PRUNED, excess=1.0)
+        elif found in self._told:
+            self._tell_known(trial, values, found)
+        else:
+            trial.set_user_attr("reason", "it is being measured")
+            self._finish(trial, values, TrialState.PRUNED)
+
+    def _tell_known(
+        self, trial: Trial | GivenTrial, values: Mapping[str, Any], point: Point
+    ) -> None:
         """Answer a combination whose point has been told.
 
         Another spelling of the point (num_draft_tokens at topk 1) gets the known value, so that
@@ -266,7 +331,7 @@ class Study:
 
     def _finish(
         self,
-        trial: Trial,
+        trial: Trial | GivenTrial,
         values: Mapping[str, Any],
         state: TrialState,
         objectives: Sequence[float] | None = None,
@@ -276,7 +341,10 @@ class Study:
         if state != TrialState.FAIL:  # of these nothing is known
             trial.set_constraint(FEASIBLE, excess)
         self._spellings.add(spelling(values))
-        self._study.tell(trial, objectives, state=state)
+        if isinstance(trial, GivenTrial):
+            trial.add_to(self._study, state, objectives)
+        else:
+            self._study.tell(trial, objectives, state=state)
 
     def _values(self, verdict: Verdict) -> list[float] | None:
         """What is maximised; None where the point was not measured."""
@@ -290,6 +358,15 @@ class Study:
     def _worst(self) -> float:
         """The lowest value so far, for what has none."""
         return min((v.value for v in self._told.values() if v.value is not None), default=0.0)
+
+
+def _place(values: Sequence[Any], value: Any) -> int:
+    """Of a value among those of its dimension; 1 and True are two values."""
+    return next(
+        place
+        for place, each in enumerate(values)
+        if type(each) is type(value) and each == value
+    )
 
 
 def _excess(verdict: Verdict) -> float:
