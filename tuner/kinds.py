@@ -7,9 +7,10 @@ throughput of its own.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from heapq import nlargest
 from typing import Any
 
-from tuner.choice import is_refuted
+from tuner.choice import is_refuted, objective_of
 from tuner.ledger.lines import Ledger
 from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.record import TrialRecord
@@ -46,6 +47,10 @@ class KindFound:
         }
 
 
+MOST_RIVALS = 1000
+"""Candidates, the best over all kinds, among which the fastest of each kind is looked for."""
+
+
 def kinds_found(
     ledger: Ledger, best: TrialRecord | None, samples: RawSamples, spec: ObjectiveSpec
 ) -> dict[Level, list[KindFound]]:
@@ -58,11 +63,15 @@ def kinds_found(
     if best is None:
         return found
     base = ledger.baseline
-    rivals = [
-        each
-        for each in ledger.candidates
-        if each.outcome == "ok" and each is not best and not is_refuted(ledger, each, spec)
-    ]
+    rivals = nlargest(
+        MOST_RIVALS,
+        (
+            each
+            for each in ledger.candidates
+            if each.outcome == "ok" and each is not best and not is_refuted(ledger, each, spec)
+        ),
+        key=lambda each: objective_of(each, spec) or 0.0,
+    )
     for level in sorted(map(level_of, best.metrics)):
         own = figures_of(best, level, samples)
         below = {} if base is None else figures_of(base, level, samples)

@@ -14,6 +14,8 @@ from tuner.report.drawing import BLUE, LINES, MARKERS, SERIES, VERMILLION, Drawn
 from tuner.report.findings import Findings, Measured
 from tuner.report.step_figures import accept_length_by_steps, tok_s_by_steps
 
+MOST_TRIALS = 1000
+"""Dots of each kind in the figure of trials; of more, so many are drawn at even distances."""
 TOP = 10
 """Configurations in the figure of speed-ups."""
 
@@ -127,10 +129,19 @@ def history(findings: Findings, folder: Path) -> Drawn | None:
     figure, [(_, ax)] = drawing.panels([0])
     numbers = [trial for trial, _ in measured]
     best = list(accumulate((value for _, value in measured), max))
-    ax.plot(numbers, [v for _, v in measured], "o", color=BLUE, markersize=5, label="trial")
-    ax.step(numbers, best, where="post", color=BLUE, linewidth=1.5, label="best so far")
+    every = -(-len(measured) // MOST_TRIALS)
+    label = "trial" if every == 1 else f"trial, one of {every}"
+    thin = slice(None, None, every)
+    values_of = [v for _, v in measured]
+    ax.plot(numbers[thin], values_of[thin], "o", color=BLUE, markersize=5, label=label)
+    rises = [i for i in range(len(best)) if not 0 < i < len(best) - 1 or best[i] > best[i - 1]]
+    ax.step(
+        [numbers[i] for i in rises], [best[i] for i in rises], where="post", color=BLUE,
+        linewidth=1.5, label="best so far",
+    )  # fmt: skip
     if failed := [trial for trial, value in values if value is None]:
         floor = min(1.0, *(value for _, value in measured))
+        failed = failed[:: -(-len(failed) // MOST_TRIALS)]
         ax.plot(
             failed,
             [floor] * len(failed),

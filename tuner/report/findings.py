@@ -39,7 +39,7 @@ class Measured:
     value: float | None
     """The objective; None for the baseline, and where a level was not measured."""
 
-    @property
+    @cached_property
     def point(self) -> Point | None:
         """None: no speculation, or an endpoint as it is."""
         return self.record.at
