@@ -12,21 +12,27 @@ the ledger, not gzip with as many files.
 import random
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from tuner.campaign.campaign import begin_run, run_sweep
+from tuner.engine.base import server_config
 from tuner.engine.make import make_engine
 from tuner.ledger.asked import AskedLine
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
+from tuner.measure.samples import Request
 from tuner.search.dimensions import combination
 from tuner.sweep.door import LoadedSweep, load_sweep
 from tuner.sweep.point import Point
-from tuner.trial.attempt import config_of
+from tuner.trial import places
+from tuner.trial.attempt import Attempt, Rig, config_of
+from tuner.trial.job import Job, Performed, perform
 from tuner.trial.phase import Phase
 
 SAMPLED = 200
@@ -68,7 +74,9 @@ def sweep_text(trials: int, sampler: str, points: int | None = None) -> str:
         shown[name], count = values, count * len(values)
     lines = []
     for kind in ("", "env", "flags"):
-        of_kind = {n: v for n, v in shown.items() if n.partition(".")[0] == kind or not (kind or "." in n)}
+        of_kind = {
+            n: v for n, v in shown.items() if n.partition(".")[0] == kind or not (kind or "." in n)
+        }
         if kind and of_kind:
             lines.append(f"  {kind}:")
         for name, values in of_kind.items():
@@ -77,7 +85,7 @@ def sweep_text(trials: int, sampler: str, points: int | None = None) -> str:
     return SWEEP.format(space="\n".join(lines), sampler=sampler, trials=trials)
 
 
-class _Quiet:
+class Quiet:
     """A listener that says nothing."""
 
     def phase(self, phase: Any) -> None: ...
@@ -95,7 +103,7 @@ def measured_run(folder: Path) -> Run:
     file.write_text(sweep_text(2, "random", points=16), encoding="utf-8")
     loaded = load_sweep(file)
     run = begin_run(folder / "small", loaded, None)
-    run_sweep(loaded, run, make_engine(loaded.sweep), _Quiet())
+    run_sweep(loaded, run, make_engine(loaded.sweep), Quiet())
     return run
 
 
@@ -171,3 +179,47 @@ def _candidate(
             "asked": AskedLine(number=number - 1, after=number - 1, drawn=drawn),
         }
     )
+
+
+@contextmanager
+def instant_launches(folder: Path) -> Iterator[None]:
+    """Launches here are over at once, with what one of the baseline and one of a candidate have
+    brought on the simulated engine; all that comes of them is done as ever."""
+    found: dict[bool, Attempt] = {}
+
+    def kept(rig: Rig, job: Job, report: Callable[[Phase], None]) -> Performed:
+        performed = perform(rig, job, report)
+        found[job.phase.point is None] = performed.attempt
+        return performed
+
+    def instant(rig: Rig, job: Job, _report: Callable[[Phase], None]) -> Performed:
+        before = found[job.phase.point is None]
+        (taken,) = before.taken.values()
+        attempt = replace(before, launch_id=job.launch_id, taken={job.phase.point: taken})
+        rig.run.log_file(job.launch_id).touch()
+        return Performed(attempt)
+
+    with patch.object(places, "perform", kept):
+        measured_run(folder)
+    with patch.object(places, "perform", instant):
+        yield
+
+
+@contextmanager
+def a_server() -> Iterator[str]:
+    """The URL of a simulated server."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder) / "server.yaml"
+        file.write_text(sweep_text(1, "random", points=16), encoding="utf-8")
+        loaded = load_sweep(file)
+        engine = make_engine(loaded.sweep)
+        server = engine.launch(server_config(loaded.sweep, None), Path(folder) / "log", 1)
+        try:
+            yield server.url
+        finally:
+            server.stop()
+
+
+def prompts_of(count: int) -> list[Request]:
+    """So many different requests."""
+    return [Request(f"scale-{n}", "chat", (n, *range(1, 64))) for n in range(count)]

@@ -1,6 +1,6 @@
 """From the ledger to the dashboard: every trial, with all that is known of it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -42,15 +42,17 @@ def layout_of(run: Run, sweep: Sweep, points: Sequence[Point]) -> Layout:
     """
     levels = objective_levels(sweep)
     names = tuple(f"speed-up {at(level)}" for level in levels)
-    measured = [record.at for record in run.records() if record.role != "plain"]
-    axes: dict[str, dict[tuple[type, Any], None]] = {}
-    shown = [_params(sweep, point) for point in {None: 0, **dict.fromkeys([*points, *measured])}]
-    for params in shown:
-        for name, value in params.items():
-            axes.setdefault(name, {})[type(value), value] = None
-    if all(each.get("eagle_topk") == 1 for each in shown[1:]):  # they follow from num_steps
+    measured = (record.at for record in run.records() if record.role != "plain")
+    own = {**dict.fromkeys(points), **dict.fromkeys(at for at in measured if at is not None)}
+    axes = {name: {(type(value), value): 0} for name, value in _params(sweep, None).items()}
+    """Values by axis, each with how many points have it; less the baseline's own."""
+    for point in own:
+        for name, value in _params(sweep, point).items():
+            counts = axes.setdefault(name, {})
+            counts[type(value), value] = counts.get((type(value), value), 0) + 1
+    if axes.get("eagle_topk", {}).get((int, 1), 0) == len(own):  # tokens follow from num_steps
         axes.pop("num_draft_tokens", None)
-    differing = [name for name in axes if len({repr(each.get(name)) for each in shown[1:]}) > 1]
+    differing = [name for name, counts in axes.items() if _differs(counts.values(), len(own))]
     spec = sweep.search.objective
     over = spec.over if spec.level is None else at(spec.level)
     return Layout(
@@ -59,6 +61,12 @@ def layout_of(run: Run, sweep: Sweep, points: Sequence[Point]) -> Layout:
         names or (f"speed-up ({over})",),
         {name: tuple(value for _, value in axes[name]) for name in differing},
     )
+
+
+def _differs(counts: Collection[int], points: int) -> bool:
+    """Whether points differ on an axis, of whose values so many of them have each one."""
+    had = [count for count in counts if count]
+    return len(had) + (sum(had) < points) > 1
 
 
 def _params(sweep: Sweep, point: Point | None) -> dict[str, Any]:

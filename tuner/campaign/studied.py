@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Callable, Mapping
+from typing import get_args
 
 from tuner.choice import objective_of
 from tuner.errors import UserError
@@ -11,7 +12,7 @@ from tuner.ledger.record import DecisionLine, TrialRecord
 from tuner.ledger.run import Run
 from tuner.measure.statistics import Interval
 from tuner.search.asked import Asked
-from tuner.search.decision import Decision
+from tuner.search.decision import Decision, Stage
 from tuner.search.samplers import missing_library
 from tuner.search.shown import Layout
 from tuner.search.stored import StorageUnusable, StoredStudy, open_own_study
@@ -25,6 +26,9 @@ from tuner.sweep.point import Point
 
 Note = Callable[[str], None]
 """Tells the user a sentence."""
+
+
+_NO_LEVELS: Mapping[Level, Figures] = {}
 
 
 def study_of(
@@ -43,12 +47,12 @@ def study_of(
     )
     if (baseline := run.ledger().baseline) is not None:
         study.tell_baseline(_levels(baseline))
-    lines = [(point, record) for record in candidates if (point := record.at) is not None]
-    measured = [(point, verdict_of(record, spec.objective)) for point, record in lines]
+    own = {point: point for point in loaded.space.points}  # one object for each
+    lines = [(own.get(at, at), each) for each in candidates if (at := each.at) is not None]
+    whole = study.reads_levels
+    measured = [(at, verdict_of(each, spec.objective, levels=whole)) for at, each in lines]
     unasked = {point for point, record in lines if not record.proposed}
-    asked = {
-        point: _asked(record.asked) for point, record in lines if record.asked is not None
-    }
+    asked = {point: _asked(record.asked) for point, record in lines if record.asked is not None}
     decided = {
         point: _decision(point, record.decision)
         for point, record in lines
@@ -87,7 +91,9 @@ def _decision(point: Point, line: DecisionLine) -> Decision:
     predicted = None
     if line.predicted is not None:
         predicted = Interval(line.predicted, line.predicted_low, line.predicted_high)
-    return Decision(line.stage, line.why, point, predicted, excluded=line.excluded)
+    # A stage that this version does not have is nothing that it would come back to.
+    stage = next((each for each in get_args(Stage) if each == line.stage), "sampler")
+    return Decision(stage, line.why, point, predicted, excluded=line.excluded)
 
 
 def stored_study(loaded: LoadedSweep, run: Run, layout: Layout, note: Note) -> StoredStudy | None:
@@ -112,8 +118,8 @@ def stored_study(loaded: LoadedSweep, run: Run, layout: Layout, note: Note) -> S
         return None
 
 
-def verdict_of(record: TrialRecord, spec: ObjectiveSpec) -> Verdict:
-    """What a ledger line says to the search."""
+def verdict_of(record: TrialRecord, spec: ObjectiveSpec, *, levels: bool = True) -> Verdict:
+    """What a ledger line says to the search; its figures by level only with `levels`."""
     if record.outcome == "infeasible":
         return Verdict("infeasible", reason=f"{record.failure}: {record.message}")
     if (level := record.far_outputs) is not None:  # its speed and counts are of wrong tokens
@@ -128,7 +134,7 @@ def verdict_of(record: TrialRecord, spec: ObjectiveSpec) -> Verdict:
         "ok",
         value,
         f"limits: {broken_words(record.broken)}" if over else None,
-        _levels(record),
+        _levels(record) if levels else _NO_LEVELS,
         over,
         _spread(record),
     )

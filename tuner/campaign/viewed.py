@@ -62,7 +62,9 @@ def _own_study(run: Run) -> tuple[Storage | None, str]:
         return None, f"{name} cannot be used ({error})"
     if found is None:
         return None, f"{name} has no study of this run"
-    if not run.is_being_written and not (found.is_whole and found.trials == len(shown_of(run.records()))):
+    if not run.is_being_written and not (
+        found.is_whole and found.trials == len(shown_of(run.records()))
+    ):
         return None, f"{name} is not what the ledger says"
     _link(run, storage)
     return storage, ""

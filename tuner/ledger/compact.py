@@ -9,7 +9,7 @@ command, their figures by kind and length) is read from the line again when it i
 import json
 import math
 from array import array
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
@@ -89,7 +89,7 @@ def _layout_of(figures: Mapping[str, Any]) -> _Layout:
     return _layout(tuple(figures), tuple(map(type, figures.values())))
 
 
-def are_figures(figures: Mapping[str, Any], lists: Set[str], parts: Set[str]) -> bool:
+def are_figures(figures: Mapping[str, Any], lists: frozenset[str], parts: frozenset[str]) -> bool:
     """Whether all are finite numbers or None: those named in `lists` lists of numbers, those in
     `parts` numbers by name. False also where that is hard to tell."""
     layout = _layout_of(figures)
@@ -97,7 +97,9 @@ def are_figures(figures: Mapping[str, Any], lists: Set[str], parts: Set[str]) ->
         return False
     if not (parts.issuperset(layout.parts) and _finite(layout.numbers(figures))):
         return False
-    if not all(set(map(type, found)) <= _NUMBERS and _finite(found) for found in layout.lists(figures)):
+    if not all(
+        set(map(type, found)) <= _NUMBERS and _finite(found) for found in layout.lists(figures)
+    ):
         return False
     for name in layout.parts:
         for part in figures[name].values():
@@ -122,13 +124,11 @@ class Figures(Mapping[str, Any]):
 
     __slots__ = ("_layout", "_level", "_line", "_lists", "_numbers")
 
-    def __init__(
-        self, layout: _Layout, figures: Mapping[str, Any], line: Line, level: str
-    ) -> None:
+    def __init__(self, layout: _Layout, figures: Mapping[str, Any], line: Line, level: str) -> None:
         """Raises OverflowError for a number that is not kept exactly."""
         self._layout, self._line, self._level = layout, line, level
         self._numbers = array("d", layout.numbers(figures))
-        self._lists = tuple(map(tuple, layout.lists(figures)))
+        self._lists = tuple(_packed(each) for each in layout.lists(figures))
         if self._numbers and not -_LARGEST < min(self._numbers) <= max(self._numbers) < _LARGEST:
             raise OverflowError
 
@@ -174,6 +174,11 @@ def compact_figures(figures: Mapping[str, Any], line: Line, level: str) -> Mappi
         return Figures(layout, figures, line, level) if layout.is_known else figures
     except OverflowError:
         return figures
+
+
+def _packed(numbers: Sequence[float]) -> Sequence[float]:
+    """An array where that is the same."""
+    return array("d", numbers) if {*map(type, numbers)} == {float} else tuple(numbers)
 
 
 class Later(Mapping[str, Any]):

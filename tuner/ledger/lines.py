@@ -90,7 +90,10 @@ def parse_ledger(data: bytes | BinaryIO, path: Path) -> Ledger:
     """The content of trials.jsonl; `path` is where it lies, for messages and for what is left
     there. Raises UserError with FILE:LINE."""
     with _collecting_nothing():
-        return _parsed(BytesIO(data) if isinstance(data, bytes) else data, path)
+        found = _parsed(BytesIO(data) if isinstance(data, bytes) else data, path)
+        if len(found.records) >= MANY:
+            gc.freeze()
+        return found
 
 
 @contextmanager
@@ -104,6 +107,10 @@ def _collecting_nothing() -> Iterator[None]:
     finally:
         if was_on:
             gc.enable()
+
+
+MANY = 10_000
+"""Records that are left out of every later collection as well."""
 
 
 def _parsed(lines: Iterable[bytes], path: Path) -> Ledger:

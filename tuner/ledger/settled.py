@@ -121,8 +121,10 @@ def _held(
         ratio = beside(known.speedup(Launched(at, measured)), held_in(figures))
         if ratio is not None:
             told = speedup_figures(ratio)
-            compact = isinstance(figures, Figures)
-            found[str(level)] = figures.updated(told) if compact else {**figures, **told}
+            if isinstance(figures, Figures):
+                found[str(level)] = figures.updated(told)
+            else:
+                found[str(level)] = {**figures, **told}
     return found
 
 

@@ -19,7 +19,8 @@ _TABLES = ("trials", "trial_params", "trial_values")
 def add_finished(storage: RDBStorage, study: int, trials: Sequence[FrozenTrial]) -> list[int]:
     """Add trials with their parameters and finite values, in this order; returns their ids.
 
-    Their attributes are `attributes.put`'s. Nobody else may add to the study meanwhile.
+    Their attributes are `attributes.put`'s. Nobody else may add to the study meanwhile. Raises
+    KeyError, as Optuna does, where the study is gone.
     """
     if not trials:
         return []
@@ -29,6 +30,10 @@ def add_finished(storage: RDBStorage, study: int, trials: Sequence[FrozenTrial])
             sqlalchemy.Table(name, metadata, autoload_with=connection, resolve_fks=False)
             for name in _TABLES
         )
+        studies = sqlalchemy.table("studies", sqlalchemy.column("study_id"))
+        there = sqlalchemy.select(studies.c.study_id).where(studies.c.study_id == study)
+        if connection.execute(there).first() is None:
+            raise KeyError(study)
         own = sqlalchemy.select(found.c.trial_id).where(found.c.study_id == study)
         first = len(connection.execute(own).all())
         rows = [_row(trial, study, number) for number, trial in enumerate(trials, first)]

@@ -9,7 +9,7 @@ from tuner.search.given import GivenTrial
 from tuner.sweep.point import Point
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Asked:
     """One proposal among those of a run."""
 

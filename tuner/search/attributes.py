@@ -33,9 +33,7 @@ _TABLES: Mapping[Kind, sqlalchemy.TableClause] = {
 _PARAMS = sqlalchemy.table("trial_params", sqlalchemy.column("trial_id"))
 
 
-def put(
-    storage: RDBStorage, values: Mapping[Kind, Attributes], *, are_new: bool = False
-) -> None:
+def put(storage: RDBStorage, values: Mapping[Kind, Attributes], *, are_new: bool = False) -> None:
     """Set attributes of every kind in one transaction. `are_new`: there are none of these names
     yet, so nothing is looked for."""
     with storage.engine.begin() as connection:

@@ -6,6 +6,7 @@ study with the values that it had then is the same to every later ask.
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from functools import lru_cache
 from typing import Any
 
 from optuna.distributions import BaseDistribution
@@ -14,6 +15,7 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 _EPOCH = datetime(1970, 1, 1)
 """No sampler looks at when a trial was."""
+_NOTHING: dict[Any, Any] = {}
 
 
 class _Kept(FrozenTrial):
@@ -33,14 +35,13 @@ class GivenTrial:
         """`distributions` is shared, and is not to be changed any more."""
         self.params = dict(params)
         self._distributions = distributions
-        self._user: dict[str, Any] = {}
-        self._system: dict[str, Any] = {}
+        self._system = _NOTHING
 
     def set_user_attr(self, key: str, value: Any) -> None:
-        self._user[key] = value
+        """Nothing: these are for people, and no sampler reads them."""
 
     def set_constraint(self, key: str, value: float) -> None:
-        self._system[_constraint(key)] = float(value)
+        self._system = _constrained(key, float(value))
 
     def add_to(self, study: Study, state: TrialState, values: Sequence[float] | None) -> None:
         """Put it into the study, finished."""
@@ -55,18 +56,14 @@ class GivenTrial:
                 datetime_complete=_EPOCH,
                 params=self.params,
                 distributions=self._distributions,
-                user_attrs=self._user,
+                user_attrs=_NOTHING,
                 system_attrs=self._system,
-                intermediate_values={},
+                intermediate_values=_NOTHING,
             )
         )
 
 
-_names: dict[str, str] = {}
-
-
-def _constraint(key: str) -> str:
-    """Where Optuna keeps a constraint."""
-    if key not in _names:
-        (_names[key],) = create_trial(value=0.0, constraints={key: 0.0}).system_attrs
-    return _names[key]
+@lru_cache(maxsize=1024)
+def _constrained(key: str, value: float) -> dict[str, Any]:
+    """The attributes that are a constraint; one dictionary for all trials that have it."""
+    return create_trial(value=0.0, constraints={key: value}).system_attrs

@@ -10,7 +10,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 
 from tuner.search.asked import Asked, Proposal
 from tuner.search.decision import Decision
-from tuner.search.dimensions import combination, distribution, spelling, suggest
+from tuner.search.dimensions import combination, distribution, suggest
 from tuner.search.forecast import Known
 from tuner.search.given import GivenTrial
 from tuner.search.recalled import Recollection, is_staged
@@ -83,7 +83,7 @@ class Study:
         self._pending: dict[Point, Proposal] = {}
         self._made = self._heard = 0
         """Proposals that were made; verdicts that were told."""
-        self._spellings: set[str] = set()
+        self._spellings: set[tuple[int, ...]] = set()
         self._drawn: list[tuple[int, ...]] = []
         """By the sampler, for the proposal that is being made."""
         self._staged: StagedSearch | None = None
@@ -113,6 +113,11 @@ class Study:
             f"by all measurements together it is the fastest: {ratio.value:.3f} times the baseline"
         )
         return point, Decision("confirm", why, point, ratio)
+
+    @property
+    def reads_levels(self) -> bool:
+        """Whether anything is made of a verdict's figures by level."""
+        return self._staged is not None or bool(self._levels)
 
     @property
     def asked(self) -> Sequence[FrozenTrial]:
@@ -191,7 +196,9 @@ class Study:
     def tell(self, proposal: Proposal, verdict: Verdict) -> None:
         """Say what became of a proposal."""
         trial = proposal.trial
-        self._told[proposal.point] = verdict
+        # Of very many points, what only the stages and several objectives ask for is not kept.
+        told = verdict if self.reads_levels or not verdict.levels else replace(verdict, levels={})
+        self._told[proposal.point] = told
         self._pending.pop(proposal.point, None)
         self._heard += 1
         trial.set_user_attr("point", proposal.point.label())
@@ -323,7 +330,7 @@ class Study:
         known = self._told[point]
         trial.set_user_attr("point", point.label())
         trial.set_user_attr("reason", known.reason or "measured already")
-        if known.outcome == "ok" and spelling(values) not in self._spellings:
+        if known.outcome == "ok" and self._places(values) not in self._spellings:
             known_values, excess = self._values(known), _excess(known)
             self._finish(trial, values, TrialState.COMPLETE, known_values, excess=excess)
         else:
@@ -340,7 +347,7 @@ class Study:
     ) -> None:
         if state != TrialState.FAIL:  # of these nothing is known
             trial.set_constraint(FEASIBLE, excess)
-        self._spellings.add(spelling(values))
+        self._spellings.add(self._places(values))
         if isinstance(trial, GivenTrial):
             trial.add_to(self._study, state, objectives)
         else:
@@ -363,9 +370,7 @@ class Study:
 def _place(values: Sequence[Any], value: Any) -> int:
     """Of a value among those of its dimension; 1 and True are two values."""
     return next(
-        place
-        for place, each in enumerate(values)
-        if type(each) is type(value) and each == value
+        place for place, each in enumerate(values) if type(each) is type(value) and each == value
     )
 
 

@@ -5,9 +5,9 @@ not here: all of them are in data/arguments.json (see arguments.py).
 """
 
 import re
-from functools import lru_cache
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from tuner.engine.sglang.arguments import Argument, arguments, fact, releases
