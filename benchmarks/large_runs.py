@@ -57,7 +57,7 @@ engine: {{kind: simulated, preset: quickstart, startup_scale: 0.001}}
 model: {{target: some/model, draft: some/draft, algorithm: EAGLE3, tp: 4}}
 space:
 {space}
-workload: {{requests: 8, output_tokens: 64, concurrency: [1, 8]}}
+workload: {{requests: 4, output_tokens: 32, concurrency: [1, 4]}}
 measure: {{warmup_requests: 1, repeats: 2}}
 search: {{sampler: {sampler}, stages: [], trials: {trials}, seed: 0}}
 baseline: {{launches: 2}}

@@ -13,8 +13,9 @@ from typing import BinaryIO
 from pydantic_core import from_json
 
 from tuner.errors import UserError
-from tuner.ledger.compact import Line
-from tuner.ledger.record import SIMULATED, TrialRecord, compact, read_record
+from tuner.ledger.compact import compact
+from tuner.ledger.figures import Line
+from tuner.ledger.record import SIMULATED, TrialRecord, read_record
 from tuner.sweep.model import Sweep
 
 

@@ -1,6 +1,5 @@
 """One line of trials.jsonl: a trial and everything that a report needs to know of it."""
 
-import math
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, Literal, Self
@@ -17,10 +16,9 @@ from pydantic import (
 
 from tuner.errors import UserError
 from tuner.ledger.asked import AskedLine, PlaceLine
-from tuner.ledger.compact import Later, Line, are_figures, compact_figures
+from tuner.ledger.figures import Later, refuse_odd
 from tuner.ledger.judged import BrokenLimit, OutputsLine, PathInRun, TaskLine
 from tuner.sweep.fields import Strict
-from tuner.sweep.level import level_of
 from tuner.sweep.point import FlagValue, Point
 
 FORMAT = 1
@@ -36,11 +34,6 @@ Role = Literal["baseline", "candidate", "confirm", "plain", "abreast"]
 """`plain`: no speculation under a winner's own variables and flags. `abreast`: the baseline's
 server in every place at once, which shows what places do to each other."""
 Outcome = Literal["ok", "infeasible", "failed", "pruned"]
-
-
-_LISTS = frozenset({"accept_rate_by_position"})
-_BY_NAME = frozenset({"by_kind", "by_length"})
-"""Metrics that are no single number: a list of numbers, and numbers by name of a part."""
 
 
 class _PointShape(Strict):
@@ -91,7 +84,7 @@ class HeldOut(Strict):
     @field_validator("metrics")
     @classmethod
     def _are_numbers(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        return _numbers(value)
+        return refuse_odd(value)
 
 
 class TrialRecord(Strict):
@@ -164,7 +157,7 @@ class TrialRecord(Strict):
     @field_validator("metrics")
     @classmethod
     def _are_numbers(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        return _numbers(value)
+        return refuse_odd(value)
 
     @field_serializer("metrics")
     def _whole_metrics(self, value: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -220,18 +213,6 @@ class TrialRecord(Strict):
         return f"no speculation, {self.at.label()}" if self.role == "plain" else self.at.label()
 
 
-def _numbers(value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Metrics themselves. Raises ValueError where they are none."""
-    for level, figures in value.items():
-        level_of(level)
-        if not are_figures(figures, _LISTS, _BY_NAME):
-            for name, figure in figures.items():
-                _require_figure(name, figure)
-        if figures.get("speedup") is not None and not {"speedup_low", "speedup_high"} <= {*figures}:
-            raise ValueError("speedup has no speedup_low and speedup_high")
-    return value
-
-
 def _shaped(shape: type[BaseModel], value: dict[str, Any] | None) -> dict[str, Any] | None:
     """`value` itself. Raises ValueError where it has not this shape."""
     if value is not None:
@@ -240,34 +221,6 @@ def _shaped(shape: type[BaseModel], value: dict[str, Any] | None) -> dict[str, A
         except ValidationError as error:
             raise ValueError(_first_of(error)) from error
     return value
-
-
-def _require_figure(name: str, figure: Any) -> None:
-    """Raises ValueError for what is no finite number, or none of them where there are several."""
-    if figure is None:
-        return
-    parts: list[Any] = [figure]
-    if name in _LISTS:
-        if not isinstance(figure, list):
-            raise ValueError(f"{name} is no list")
-        parts = figure
-    elif name in _BY_NAME:
-        if not isinstance(figure, dict) or not all(isinstance(x, dict) for x in figure.values()):
-            raise ValueError(f"{name} is no object of objects")
-        parts = [each for part in figure.values() for each in part.values() if each is not None]
-    for part in parts:
-        if not _is_number(part):
-            raise ValueError(f"{name} is {str(part)[:40]!r}, not a number")
-
-
-def _is_number(part: Any) -> bool:
-    """Finite, and not larger than a float."""
-    if isinstance(part, bool) or not isinstance(part, int | float):
-        return False
-    try:
-        return math.isfinite(part)
-    except OverflowError:
-        return False
 
 
 def _first_of(error: ValidationError) -> str:
@@ -287,52 +240,3 @@ def read_record(data: Mapping[str, Any], where: str) -> TrialRecord:
         return TrialRecord.model_validate(dict(data))
     except ValidationError as error:
         raise UserError(f"this is no line of a ledger: {_first_of(error)}", where) from error
-
-
-_WRITTEN: dict[frozenset[str], set[str]] = {}
-_NONE: list[Any] = []
-_SHARED: dict[tuple[Any, ...], dict[str, Any]] = {}
-_MOST_SHARED = 10_000
-"""Of what many lines have alike; nobody changes what a record holds."""
-
-
-def _shared(value: dict[str, Any]) -> dict[str, Any]:
-    """An equal one that another record has already, where that is known."""
-    key = tuple((name, type(each), each) for name, each in value.items())
-    if len(_SHARED) >= _MOST_SHARED:
-        return _SHARED.get(key, value)
-    return _SHARED.setdefault(key, value)
-
-
-def compact(record: TrialRecord, line: Line) -> TrialRecord:
-    """The record itself, a candidate's made small; `line` is where it stands in the ledger.
-
-    Figures and commands are then read-only mappings. The handful of other records stay as they are.
-    """
-    if record.role != "candidate":
-        return record
-    fields = record.__dict__
-    fields["metrics"] = {
-        level: compact_figures(figures, line, level) for level, figures in record.metrics.items()
-    }
-    if record.command is not None:
-        fields["command"] = Later(line, "command", len(record.command), _itself)
-    if record.outputs and record.far_outputs is None:
-        fields["outputs"] = Later(line, "outputs", len(record.outputs), OutputsLine.model_validate)
-    fields["checks"] = [_shared(check) for check in record.checks] or _NONE
-    if record.point is not None:
-        parts = {name: _shared(record.point[name]) for name in ("env", "flags")}
-        fields["point"] = {**record.point, **parts}
-    for each in (record, record.asked):
-        if each is not None:
-            each.__dict__.update((k, _NONE) for k, v in each.__dict__.items() if v == [])
-    for each in (record, record.asked):
-        if each is not None:  # a set of 2 kB each, all alike
-            names = each.__pydantic_fields_set__
-            shared = _WRITTEN.setdefault(frozenset(names), names)
-            object.__setattr__(each, "__pydantic_fields_set__", shared)
-    return record
-
-
-def _itself(value: Any) -> Any:
-    return value

@@ -16,13 +16,14 @@ from pydantic import Field, ValidationError
 from tuner import __version__
 from tuner.errors import UserError
 from tuner.ledger.at_work import forget_state
-from tuner.ledger.compact import Line
+from tuner.ledger.compact import compact
+from tuner.ledger.figures import Line
 from tuner.ledger.folder import RunFolder
 from tuner.ledger.left_behind import end_servers, hold, is_locked
 from tuner.ledger.lines import Ledger, parse_ledger
 from tuner.ledger.machine import machine_facts, read_machine
 from tuner.ledger.models_kept import keep_configs, read_configs
-from tuner.ledger.record import TrialRecord, compact
+from tuner.ledger.record import TrialRecord
 from tuner.ledger.resumable import refuse_unusable
 from tuner.memory.models import Configs
 from tuner.secrets import hidden_values

@@ -12,7 +12,7 @@ from datetime import datetime
 from itertools import pairwise
 from typing import Any
 
-from tuner.ledger.compact import Figures
+from tuner.ledger.figures import Figures
 from tuner.ledger.lines import Ledger
 from tuner.ledger.raw_samples import RawSamples, held_out_of, samples_of
 from tuner.ledger.record import TrialRecord
@@ -56,7 +56,7 @@ class Settling:
     run: Run
     metric: Metric
     samples: RawSamples
-    _done: dict[tuple[int, ...], dict[str, Mapping[str, Any]] | None] = field(default_factory=dict)
+    _done: dict[tuple[int, ...], TrialRecord] = field(default_factory=dict)
 
     def settled(self) -> Settled:
         """The run's lines so far. Raises UserError where a file of samples is broken."""
@@ -88,10 +88,11 @@ class Settling:
         key = (record.trial, *trials)
         if key not in self._done:
             windows = samples_of(self.run, record)
-            self._done[key] = _held(record.metrics, windows, levels, at) if windows else None
-        if self._done[key] is None:
-            return record
-        return record.model_copy(update={"metrics": self._done[key]})
+            self._done[key] = record
+            if windows:
+                held = _held(record.metrics, windows, levels, at)
+                self._done[key] = record.model_copy(update={"metrics": held})
+        return self._done[key]
 
     def _held_out(
         self, record: TrialRecord, levels: Mapping[Level, Baselines], at: float

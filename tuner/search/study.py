@@ -8,6 +8,7 @@ from typing import Any
 import optuna
 from optuna.trial import FrozenTrial, Trial, TrialState
 
+from tuner.search.answers import Answers
 from tuner.search.asked import Asked, Proposal
 from tuner.search.decision import Decision
 from tuner.search.dimensions import combination, distribution, suggest
@@ -17,7 +18,7 @@ from tuner.search.recalled import Recollection, is_staged
 from tuner.search.replayed import replay
 from tuner.search.samplers import generation_sampler, model_sampler, startup_trials
 from tuner.search.staged import StagedSearch
-from tuner.search.verdict import Figures, Outcome, Verdict
+from tuner.search.verdict import Figures, Verdict
 from tuner.sweep.level import Level
 from tuner.sweep.model import SearchSpec
 from tuner.sweep.point import Point
@@ -35,16 +36,6 @@ and there is no end to what is left that the model has not ranked by then. From 
 drawn at random."""
 
 _BEFORE_MODEL = ("anchors", "sampler")
-
-FEASIBLE = "feasible"
-"""Name of the constraint: 0 for a point that can be served, 1 for one that cannot, how far it is
-over a limit (a share of that) for one that can and breaks it."""
-
-_STATES: Mapping[Outcome, TrialState] = {
-    "ok": TrialState.COMPLETE,
-    "infeasible": TrialState.PRUNED,
-    "failed": TrialState.FAIL,
-}
 
 
 class Study:
@@ -79,11 +70,11 @@ class Study:
         self._levels = tuple(levels)
         self._distributions = {n: distribution(v) for n, v in space.dimensions.items()}
         self._study = optuna.create_study(directions=["maximize"] * max(1, len(levels)))
-        self._told: dict[Point, Verdict] = {}
+        self._answers = Answers(self._study, space, spec.sampler, self._levels)
+        self._told = self._answers.told
         self._pending: dict[Point, Proposal] = {}
         self._made = self._heard = 0
         """Proposals that were made; verdicts that were told."""
-        self._spellings: set[tuple[int, ...]] = set()
         self._drawn: list[tuple[int, ...]] = []
         """By the sampler, for the proposal that is being made."""
         self._staged: StagedSearch | None = None
@@ -185,30 +176,21 @@ class Study:
         for _ in range(MAX_WASTED):
             trial = self._ask(left)
             values = self._suggest(trial)
-            self._drawn.append(self._places(values))
+            self._drawn.append(self._answers.places(values))
             found = self._space.at(values)
             if isinstance(found, str) or found in taken:
-                self._tell_wasted(trial, values, found)
+                self._answers.tell_wasted(trial, values, found)
             else:
                 return Proposal(found, trial, decision)
         return self._take(self._random().choice(left), decision)
 
     def tell(self, proposal: Proposal, verdict: Verdict) -> None:
         """Say what became of a proposal."""
-        trial = proposal.trial
-        # Of very many points, what only the stages and several objectives ask for is not kept.
-        told = verdict if self.reads_levels or not verdict.levels else replace(verdict, levels={})
-        self._told[proposal.point] = told
         self._pending.pop(proposal.point, None)
         self._heard += 1
-        trial.set_user_attr("point", proposal.point.label())
-        if verdict.reason is not None:
-            trial.set_user_attr("reason", verdict.reason)
-        state, excess = _STATES[verdict.outcome], _excess(verdict)
-        values = self._values(verdict)
-        if self._spec.sampler == "gp" and excess:  # it looks at complete trials only
-            state, values = TrialState.COMPLETE, [self._worst()]
-        self._finish(trial, trial.params, state, values, excess=excess)
+        # Of very many points, what only the stages and several objectives ask for is not kept.
+        kept = verdict if self.reads_levels or not verdict.levels else replace(verdict, levels={})
+        self._answers.tell(proposal.trial, proposal.point, kept)
 
     def tell_unasked(self, point: Point, verdict: Verdict) -> None:
         """Say what became of a point that was measured without being proposed."""
@@ -246,10 +228,10 @@ class Study:
         if point not in told.unasked:
             self._recall_decision(told.decided.get(point))
             for places in told.drawn(point):
-                own = self._at_places(places)
+                own = self._answers.at_places(places)
                 found = self._space.at(own)
                 if found != point:
-                    self._tell_wasted(GivenTrial(own, self._distributions), own, found)
+                    self._answers.tell_wasted(GivenTrial(own, self._distributions), own, found)
                     own = None
             self._made += 1
         trial = GivenTrial(own or combination(self._space, point), self._distributions)
@@ -262,13 +244,6 @@ class Study:
             self._staged.recall(decision, Known(self._plain, self._told))
         else:
             self.handed_over = decision.why.removeprefix(self._sampler_chose)
-
-    def _places(self, values: Mapping[str, Any]) -> tuple[int, ...]:
-        return tuple(map(_place, self._space.dimensions.values(), values.values()))
-
-    def _at_places(self, places: Sequence[int]) -> dict[str, Any]:
-        dimensions = self._space.dimensions
-        return {n: dimensions[n][place] for n, place in zip(dimensions, places, strict=True)}
 
     @property
     def _sampler_chose(self) -> str:
@@ -304,76 +279,3 @@ class Study:
 
     def _random(self) -> random.Random:
         return random.Random(f"{self._spec.seed}:{len(self._study.get_trials(deepcopy=False))}")
-
-    def _tell_wasted(
-        self, trial: Trial | GivenTrial, values: Mapping[str, Any], found: Point | str
-    ) -> None:
-        """Answer a combination that is illegal, for this reason, or whose point is not left."""
-        if isinstance(found, str):
-            trial.set_user_attr("reason", found)
-            self._finish(trial, values, TrialState.PRUNED, excess=1.0)
-        elif found in self._told:
-            self._tell_known(trial, values, found)
-        else:
-            trial.set_user_attr("reason", "it is being measured")
-            self._finish(trial, values, TrialState.PRUNED)
-
-    def _tell_known(
-        self, trial: Trial | GivenTrial, values: Mapping[str, Any], point: Point
-    ) -> None:
-        """Answer a combination whose point has been told.
-
-        Another spelling of the point (num_draft_tokens at topk 1) gets the known value, so that
-        the sampler learns that the difference does not matter. The very same combination is
-        pruned: its value again would only draw the sampler to where nothing is left to find.
-        """
-        known = self._told[point]
-        trial.set_user_attr("point", point.label())
-        trial.set_user_attr("reason", known.reason or "measured already")
-        if known.outcome == "ok" and self._places(values) not in self._spellings:
-            known_values, excess = self._values(known), _excess(known)
-            self._finish(trial, values, TrialState.COMPLETE, known_values, excess=excess)
-        else:
-            self._finish(trial, values, TrialState.PRUNED, excess=_excess(known))
-
-    def _finish(
-        self,
-        trial: Trial | GivenTrial,
-        values: Mapping[str, Any],
-        state: TrialState,
-        objectives: Sequence[float] | None = None,
-        *,
-        excess: float = 0.0,
-    ) -> None:
-        if state != TrialState.FAIL:  # of these nothing is known
-            trial.set_constraint(FEASIBLE, excess)
-        self._spellings.add(self._places(values))
-        if isinstance(trial, GivenTrial):
-            trial.add_to(self._study, state, objectives)
-        else:
-            self._study.tell(trial, objectives, state=state)
-
-    def _values(self, verdict: Verdict) -> list[float] | None:
-        """What is maximised; None where the point was not measured."""
-        if verdict.value is None:
-            return None
-        if not self._levels:
-            return [verdict.value]
-        ratios = [verdict.levels[level].speedup for level in self._levels]
-        return [each if each is not None else verdict.value for each in ratios]
-
-    def _worst(self) -> float:
-        """The lowest value so far, for what has none."""
-        return min((v.value for v in self._told.values() if v.value is not None), default=0.0)
-
-
-def _place(values: Sequence[Any], value: Any) -> int:
-    """Of a value among those of its dimension; 1 and True are two values."""
-    return next(
-        place for place, each in enumerate(values) if type(each) is type(value) and each == value
-    )
-
-
-def _excess(verdict: Verdict) -> float:
-    """The constraint of a point."""
-    return 1.0 if verdict.outcome == "infeasible" else verdict.excess
