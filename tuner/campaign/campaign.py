@@ -21,6 +21,7 @@ from tuner.campaign.studied import (
     study_of,
 )
 from tuner.campaign.telling import Telling
+from tuner.campaign.together import Together
 from tuner.engine import gpu
 from tuner.engine.base import Engine
 from tuner.engine.process import interrupts_deferred
@@ -32,10 +33,12 @@ from tuner.engine.sglang.revisions import (
     model_facts,
 )
 from tuner.errors import UserError
+from tuner.ledger.fleet_line import FleetLine
 from tuner.ledger.machine import machine_facts
-from tuner.ledger.run import Run, RunSettings
+from tuner.ledger.run import Run, RunSettings, WorkerSettings
 from tuner.measure.samples_file import read_samples
 from tuner.result import Result, summarise_run
+from tuner.search.fleet import Fleet
 from tuner.search.stored import StorageUnusable, open_storage
 from tuner.sweep.credentials import without_secrets
 from tuner.sweep.door import LoadedSweep
@@ -49,8 +52,11 @@ from tuner.trial.slots import Slots
 from tuner.trial.taken import Windows
 
 
-def begin_run(root: Path, loaded: LoadedSweep, engine: str | None) -> Run:
-    """A new run folder in `root`. `engine` is what `--engine` said, None without it.
+def begin_run(
+    root: Path, loaded: LoadedSweep, engine: str | None, worker: WorkerSettings | None = None
+) -> Run:
+    """A new run folder in `root`. `engine` is what `--engine` said, None without it; `worker`
+    where the run is to be one of several on a search.
 
     Raises UserError, without a folder, where `search.storage` or `search.sampler` cannot be used.
     """
@@ -65,6 +71,7 @@ def begin_run(root: Path, loaded: LoadedSweep, engine: str | None) -> Run:
             raise storage_refused(loaded, error) from error
     settings = RunSettings(
         engine=engine,
+        worker=worker,
         trials=loaded.sweep.search.trials,
         prompts=content_hash(loaded.prompts),
         prompts_read=loaded.prompts_read,
@@ -138,9 +145,16 @@ def run_sweep(
 
 
 def measure_all(
-    loaded: LoadedSweep, run: Run, engine: Engine, progress: Progress, clock: Clock = CLOCK
+    loaded: LoadedSweep,
+    run: Run,
+    engine: Engine,
+    progress: Progress,
+    clock: Clock = CLOCK,
+    fleet: Fleet | None = None,
 ) -> Result:
     """Measure the baseline, then candidates; what the run's files have already is not repeated.
+
+    With a `fleet` the run is one of several workers, which measure the wanted number together.
 
     In between, communication settings are timed that points differ in (`narrowed_by_comm`).
 
@@ -171,8 +185,11 @@ def measure_all(
         try:
             loaded = with_conversations(loaded, run, engine, watched.phase)
             bench = Bench.prepare(engine, loaded, run, watched.phase)
-            with _placed(bench, loaded, watched) as placed:
-                _search(placed, loaded, budget, watched, clock)
+            with (
+                _placed(bench, loaded, watched) as placed,
+                _taking_part(fleet, run, watched) as own,
+            ):
+                _search(placed, loaded, budget, watched, clock, own)
         finally:
             showing.stop()
             if showing.lost is not None:
@@ -208,8 +225,28 @@ def _slot_words(slot: Slot) -> str:
     return f"{slot.name}: {gpus}, CPUs {line.cpus} of NUMA node {line.numa}"
 
 
+@contextmanager
+def _taking_part(fleet: Fleet | None, run: Run, progress: Progress) -> Iterator[Together | None]:
+    """This run's part in a shared search; what it has claimed and not measured is given up."""
+    if fleet is None or run.settings.worker is None:
+        yield None
+        return
+    line = FleetLine(study=run.settings.worker.study, worker=fleet.worker)
+    together = Together(fleet, run, line, progress.note)
+    try:
+        yield together
+    finally:
+        with interrupts_deferred():
+            together.close()
+
+
 def _search(
-    bench: Bench, loaded: LoadedSweep, budget: Budget, progress: Progress, clock: Clock
+    bench: Bench,
+    loaded: LoadedSweep,
+    budget: Budget,
+    progress: Progress,
+    clock: Clock,
+    together: Together | None,
 ) -> None:
     """The baseline, then candidates."""
     run, engine, pace = bench.run, bench.engine, Pace(loaded.sweep, clock)
@@ -220,12 +257,13 @@ def _search(
     if budget.why_not(pace.expected()) is None:
         measure_abreast(bench, baseline, _wanted(loaded, run), progress)
     left = narrowed_by_comm(loaded, run, budget, progress)
-    study = study_of(left.loaded, run, progress.note, left.timed)
+    study = study_of(left.loaded, run, progress.note, left.timed, together)
     blocks, wanted = Blocks.of(engine, left.loaded), _wanted(left.loaded, run)
     left_out, points = left.narrowing.counts, len(left.loaded.space.points)
-    search_candidates(
-        Search(study, blocks, bench, baseline, wanted, budget, pace, progress, points, left_out)
+    search = Search(
+        study, blocks, bench, baseline, wanted, budget, pace, progress, points, left_out, together
     )
+    search_candidates(search)
 
 
 def _measure_endpoint(bench: Bench, progress: Progress) -> None:

@@ -4,6 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import cast
 
+from tuner.campaign.together import Together
 from tuner.choice import objective_of
 from tuner.errors import UserError
 from tuner.ledger.asked import AskedLine, Before
@@ -32,9 +33,16 @@ _NO_LEVELS: Mapping[Level, Figures] = {}
 
 
 def study_of(
-    loaded: LoadedSweep, run: Run, note: Note, timed: Mapping[Point, float] | None = None
+    loaded: LoadedSweep,
+    run: Run,
+    note: Note,
+    timed: Mapping[Point, float] | None = None,
+    together: Together | None = None,
 ) -> Study:
-    """The study where the ledger left it; `timed` is what the stage comm found."""
+    """The study where the ledger left it; `timed` is what the stage comm found.
+
+    A worker's study knows what its ledger and the others have, in no order that could be replayed.
+    """
     spec, candidates = loaded.sweep.search, run.ledger().candidates
     extended = run.settings.wanted > run.settings.trials
     study = Study(
@@ -51,6 +59,11 @@ def study_of(
     lines = [(own.get(at, at), each) for each in candidates if (at := each.at) is not None]
     whole = study.reads_levels
     measured = [(at, verdict_of(each, spec.objective, levels=whole)) for at, each in lines]
+    if together is not None:
+        for point, verdict in measured:
+            study.tell_unasked(point, verdict)
+        together.begin(study, measured)
+        return study
     unasked = {point for point, record in lines if not record.proposed}
     asked = {point: _asked(record.asked) for point, record in lines if record.asked is not None}
     decided = {

@@ -10,6 +10,12 @@ import click
 
 from tuner.campaign.budget import refuse_past
 from tuner.campaign.campaign import as_begun, begin_run, measure_all, reopen_run
+from tuner.campaign.workers import (
+    WorkerOptions,
+    join_fleet,
+    refuse_worker_alone,
+    worker_settings,
+)
 from tuner.cli.arguments import TrialCount, unused_trials
 from tuner.cli.finish import run_on_finish
 from tuner.cli.progress import Watch, watch
@@ -20,11 +26,12 @@ from tuner.engine.make import make_engine
 from tuner.engine.process import interrupts_deferred
 from tuner.errors import EngineFailure, UserError
 from tuner.ledger.gpu_claims import claimed
-from tuner.ledger.run import Run
+from tuner.ledger.run import Run, WorkerSettings
 from tuner.memory.fits import machine_of, narrowed
 from tuner.memory.guard import guarded
 from tuner.report.run_report import write_report
 from tuner.result import Result, summarise_run
+from tuner.search.fleet import Fleet
 from tuner.sweep.door import LoadedSweep, load_sweep, with_deadline, with_slots, with_trials
 from tuner.trial.slot_rules import slots_of
 
@@ -42,6 +49,8 @@ class SweepOptions:
     as_json: bool
     deadline: str | None = None
     share_gpus: bool = False
+    worker: WorkerOptions | None = None
+    """Where it is to be one of several on a search."""
 
 
 def run(options: SweepOptions) -> int:
@@ -59,16 +68,25 @@ def run(options: SweepOptions) -> int:
     slots_of(checked.loaded, os.environ)
     machine = machine_of(engine, loaded.sweep)
     checked = narrowed(checked, machine)
+    fleet, worker = None, None
+    if options.worker is not None:
+        earlier = None if options.resume is None else Run.open(options.resume)
+        worker = worker_settings(options.worker, checked.loaded, earlier)
+        fleet = join_fleet(options.worker, worker, checked.loaded, engine)
+    elif options.resume is not None:
+        refuse_worker_alone(Run.open(options.resume))
     engine = guarded(engine, machine)
     with claimed(checked.loaded.sweep, os.environ, share=options.share_gpus) as claims:
-        folder = _folder(options, checked.loaded)
+        folder = _folder(options, checked.loaded, worker)
         claims.tell(folder.path)
         checked = replace(checked, notes=(*checked.notes, *claims.notes))
         end_on_signals(outlive_terminal=True)
-        return _go(options, checked, folder, engine).exit_code
+        return _go(options, checked, folder, engine, fleet).exit_code
 
 
-def _go(options: SweepOptions, checked: Checked, folder: Run, engine: Engine) -> Result:
+def _go(
+    options: SweepOptions, checked: Checked, folder: Run, engine: Engine, fleet: Fleet | None
+) -> Result:
     """Measure and report, with the run held; then `on_finish`, if it was held."""
     outcome = None
     try:
@@ -80,7 +98,7 @@ def _go(options: SweepOptions, checked: Checked, folder: Run, engine: Engine) ->
             with watch(checked.loaded, folder, to_stderr=options.as_json) as progress:
                 if cleared is not None:
                     progress.note(cleared)
-                result = _measure(checked, folder, engine, progress, options)
+                result = _measure(checked, folder, engine, progress, options, fleet)
             _report(folder, result, options)
             if folder.stop_file.exists():
                 _say_how_to_go_on(folder)
@@ -115,10 +133,10 @@ def _load_again(earlier: Path, options: SweepOptions) -> LoadedSweep:
     return as_begun(loaded, run)
 
 
-def _folder(options: SweepOptions, loaded: LoadedSweep) -> Run:
+def _folder(options: SweepOptions, loaded: LoadedSweep, worker: WorkerSettings | None) -> Run:
     if options.resume is None:
         root = options.out or Path("results") / loaded.sweep.name
-        return begin_run(root, loaded, options.engine)
+        return begin_run(root, loaded, options.engine, worker)
     engine = options.engine or Run.open(options.resume).settings.engine
     return reopen_run(options.resume, loaded, engine)
 
@@ -139,14 +157,19 @@ def _extend(folder: Run, loaded: LoadedSweep, options: SweepOptions) -> None:
 
 
 def _measure(
-    checked: Checked, folder: Run, engine: Engine, progress: Watch, options: SweepOptions
+    checked: Checked,
+    folder: Run,
+    engine: Engine,
+    progress: Watch,
+    options: SweepOptions,
+    fleet: Fleet | None,
 ) -> Result:
     for note in checked.notes:
         progress.note(note)
     if options.trials is not None and (unused := unused_trials(checked.loaded)):
         progress.note(unused)
     try:
-        return measure_all(checked.loaded, folder, engine, progress)
+        return measure_all(checked.loaded, folder, engine, progress, fleet=fleet)
     except (KeyboardInterrupt, EngineFailure, UserError, OSError):
         with interrupts_deferred():
             _report_what_there_is(folder, options)
@@ -188,4 +211,7 @@ def _report_what_there_is(folder: Run, options: SweepOptions) -> None:
 
 
 def _say_how_to_go_on(folder: Run) -> None:
-    click.echo(f"specbench: go on with: specbench sweep --resume {folder.path}", err=True)
+    words = f"sweep --resume {folder.path}"
+    if folder.settings.worker is not None:
+        words = f"worker --resume {folder.path} --storage URL"
+    click.echo(f"specbench: go on with: specbench {words}", err=True)

@@ -37,6 +37,15 @@ FORMAT = 1
 """Of run.json; trials.jsonl has its own."""
 
 
+class WorkerSettings(Strict):
+    """Of a run that is one of several workers on a search."""
+
+    study: str
+    """Its name in the shared storage, whose URL is not kept."""
+    name: str
+    """Of this worker, among all."""
+
+
 class RunSettings(Strict):
     """run.json: what the command line and the prompts added to the sweep file."""
 
@@ -47,6 +56,8 @@ class RunSettings(Strict):
     """Random: tells this run from another one that began in the same second elsewhere."""
     engine: str | None = None
     """`--engine`, where it was given."""
+    worker: WorkerSettings | None = None
+    """Where the run is a worker's."""
     trials: int
     """Candidates that the run was begun with; samplers plan by it, so it never changes."""
     extended_to: int | None = None

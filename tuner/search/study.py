@@ -192,6 +192,13 @@ class Study:
         kept = verdict if self.reads_levels or not verdict.levels else replace(verdict, levels={})
         self._answers.tell(proposal.trial, proposal.point, kept)
 
+    def withdraw(self, proposal: Proposal, why: str) -> None:
+        """Take a proposal back: it is not measured here."""
+        assert isinstance(proposal.trial, Trial)
+        self._pending.pop(proposal.point, None)
+        proposal.trial.set_user_attr("reason", why)
+        self._study.tell(proposal.trial, state=TrialState.FAIL)
+
     def tell_unasked(self, point: Point, verdict: Verdict) -> None:
         """Say what became of a point that was measured without being proposed."""
         self.tell(self._take(point), verdict)
@@ -199,10 +206,7 @@ class Study:
     def take(self, point: Point, instead: Proposal | None = None) -> Proposal:
         """A proposal for a point that somebody else chose, in the place of the study's own."""
         if instead is not None:
-            self._pending.pop(instead.point, None)
-            instead.trial.set_user_attr("reason", "the ledger has another point here")
-            assert isinstance(instead.trial, Trial)
-            self._study.tell(instead.trial, state=TrialState.FAIL)
+            self.withdraw(instead, "the ledger has another point here")
         return self._take(point)
 
     def replay(
