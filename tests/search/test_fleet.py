@@ -10,9 +10,9 @@ from sqlalchemy.exc import OperationalError
 
 from tests.databases import missing_postgres, postgres
 from tests.sweeps import tiny_sweep
-from tuner.search import stored
+from tuner.search import storages
 from tuner.search.fleet import GRACE, Fleet, UnlikeWorkersError, join
-from tuner.search.stored import StorageUnusable, open_storage
+from tuner.search.storages import StorageUnusable, open_storage
 from tuner.search.verdict import Figures, Verdict
 from tuner.search.verdict_json import verdict_from, verdict_json
 from tuner.sweep.level import Rate
@@ -148,7 +148,7 @@ def test_a_study_of_somebody_else_is_left_alone(joined: Joined, url: str, space:
     open_storage(url)
     import optuna
 
-    optuna.create_study(storage=stored._with_driver(url), study_name="mine").ask()
+    optuna.create_study(storage=storages._with_driver(url), study_name="mine").ask()
     with pytest.raises(UnlikeWorkersError, match="no study of specbench workers"):
         join(url, "mine", IDENTITY, "one", space, 1)
 
@@ -182,6 +182,6 @@ def test_a_verdict_travels_whole() -> None:
 
 
 def test_postgres_without_its_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(stored, "find_spec", lambda _: None)
+    monkeypatch.setattr(storages, "find_spec", lambda _: None)
     with pytest.raises(StorageUnusable, match=r"pip install 'sglang-specbench\[postgres\]'"):
         open_storage("postgresql://somebody@somewhere/db")

@@ -21,7 +21,7 @@ from tuner.campaign.studied import (
     study_of,
 )
 from tuner.campaign.telling import Telling
-from tuner.campaign.together import Together
+from tuner.campaign.together import Together, taking_part
 from tuner.engine import gpu
 from tuner.engine.base import Engine
 from tuner.engine.process import interrupts_deferred
@@ -33,13 +33,12 @@ from tuner.engine.sglang.revisions import (
     model_facts,
 )
 from tuner.errors import UserError
-from tuner.ledger.fleet_line import FleetLine
 from tuner.ledger.machine import machine_facts
 from tuner.ledger.run import Run, RunSettings, WorkerSettings
 from tuner.measure.samples_file import read_samples
 from tuner.result import Result, summarise_run
 from tuner.search.fleet import Fleet
-from tuner.search.stored import StorageUnusable, open_storage
+from tuner.search.storages import StorageUnusable, open_storage
 from tuner.sweep.credentials import without_secrets
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.task import task_hash
@@ -187,7 +186,7 @@ def measure_all(
             bench = Bench.prepare(engine, loaded, run, watched.phase)
             with (
                 _placed(bench, loaded, watched) as placed,
-                _taking_part(fleet, run, watched) as own,
+                taking_part(fleet, run, watched.note) as own,
             ):
                 _search(placed, loaded, budget, watched, clock, own)
         finally:
@@ -223,21 +222,6 @@ def _slot_words(slot: Slot) -> str:
     if line.cpus is None:
         return f"{slot.name}: {gpus}, any CPU (their NUMA node is not known)"
     return f"{slot.name}: {gpus}, CPUs {line.cpus} of NUMA node {line.numa}"
-
-
-@contextmanager
-def _taking_part(fleet: Fleet | None, run: Run, progress: Progress) -> Iterator[Together | None]:
-    """This run's part in a shared search; what it has claimed and not measured is given up."""
-    if fleet is None or run.settings.worker is None:
-        yield None
-        return
-    line = FleetLine(study=run.settings.worker.study, worker=fleet.worker)
-    together = Together(fleet, run, line, progress.note)
-    try:
-        yield together
-    finally:
-        with interrupts_deferred():
-            together.close()
 
 
 def _search(

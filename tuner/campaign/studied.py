@@ -16,7 +16,8 @@ from tuner.search.asked import Asked
 from tuner.search.decision import Decision, Stage
 from tuner.search.samplers import missing_library
 from tuner.search.shown import Layout
-from tuner.search.stored import StorageUnusable, StoredStudy, open_own_study
+from tuner.search.storages import StorageUnusable
+from tuner.search.stored import StoredStudy, open_own_study
 from tuner.search.study import Study
 from tuner.search.verdict import Figures, Verdict
 from tuner.secrets import hidden

@@ -1,15 +1,17 @@
 """A run that is one of several workers on a search: what others do is kept to, and told."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
 from typing import TypeVar
 
+from tuner.engine.process import interrupts_deferred
 from tuner.ledger.fleet_line import FleetLine, OtherWorker, write_fleet
 from tuner.ledger.run import Run
 from tuner.search.fleet import Fleet, Sight
-from tuner.search.stored import StorageUnusable
+from tuner.search.storages import StorageUnusable
 from tuner.search.study import Study
 from tuner.search.verdict import Verdict
 from tuner.sweep.point import Point
@@ -150,3 +152,21 @@ class Together:
             known = others.get(each.worker, OtherWorker(name=each.worker, candidates=0))
             others[each.worker] = known.also(each.point, each.verdict.value)
         write_fleet(self.run, self.line.with_others(list(others.values())))
+
+
+@contextmanager
+def taking_part(
+    fleet: Fleet | None, run: Run, note: Callable[[str], None]
+) -> Iterator[Together | None]:
+    """A run's part in a shared search, None of a run alone; what it has claimed and not measured
+    is given up at the end."""
+    if fleet is None or run.settings.worker is None:
+        yield None
+        return
+    line = FleetLine(study=run.settings.worker.study, worker=fleet.worker)
+    together = Together(fleet, run, line, note)
+    try:
+        yield together
+    finally:
+        with interrupts_deferred():
+            together.close()

@@ -6,15 +6,8 @@ from contextlib import suppress
 from tuner.campaign.shown import Showing, layout_of, shown_of
 from tuner.errors import UserError
 from tuner.ledger.run import Run
-from tuner.search.stored import (
-    Storage,
-    StorageUnusable,
-    StoredStudy,
-    find,
-    link_files,
-    open_storage,
-    sqlite_url,
-)
+from tuner.search.storages import Storage, StorageUnusable, open_storage, sqlite_url
+from tuner.search.stored import StoredStudy, find, link_files
 from tuner.sweep.credentials import revealed
 from tuner.sweep.document import read_document
 from tuner.sweep.space import Space

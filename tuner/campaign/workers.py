@@ -12,7 +12,7 @@ from tuner.errors import UserError
 from tuner.ledger.machine import machine_facts
 from tuner.ledger.run import Run, WorkerSettings
 from tuner.search.fleet import Fleet, UnlikeWorkersError, join
-from tuner.search.stored import StorageUnusable
+from tuner.search.storages import StorageUnusable
 from tuner.secrets import hidden
 from tuner.sweep.credentials import without_secrets
 from tuner.sweep.door import LoadedSweep

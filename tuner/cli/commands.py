@@ -78,7 +78,7 @@ def sweep(context: click.Context, /, file: Path | None, dry_run: bool, **options
 @click.option("--slots", type=SlotCount(), help="Instead of the file's slots: auto, 1, 2, ...")
 @click.option("--heartbeat", "heartbeat_s", type=click.IntRange(1, 3600), default=30,
               show_default=True, metavar="SECONDS",
-              help="Silent for four times that, a worker is dead and its points are free.")  # fmt: skip
+              help="Silent for four times that, a worker is dead.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
 def worker(
     file: Path | None, storage: str, study: str | None, heartbeat_s: int, **options: Any

@@ -10,6 +10,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import BinaryIO
 
+from pydantic import ValidationError
 from pydantic_core import from_json
 
 from tuner.errors import UserError
@@ -134,9 +135,17 @@ def _parsed(lines: Iterable[bytes], path: Path) -> Ledger:
 
 
 def _record(line: bytes, where: str) -> TrialRecord:
-    """JSON has no NaN; one that was read would make every comparison with it false."""
     try:
-        found = from_json(line, allow_inf_nan=False, cache_strings="all")
+        return TrialRecord.model_validate_json(line)
+    except ValidationError:
+        return _refused(line, where)
+
+
+def _refused(line: bytes, where: str) -> TrialRecord:
+    """What is wrong with a line, as UserError. JSON has no NaN; one that was read would make every
+    comparison with it false."""
+    try:
+        found = from_json(line, allow_inf_nan=False)
     except ValueError as error:
         raise UserError("this line is not JSON, restore it or remove it", where) from error
     if not isinstance(found, dict):

@@ -6,10 +6,12 @@ derived from the same lines and samples, so it is the same after a resume. Lines
 gone keep the speed-ups that they have.
 """
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from tuner.ledger.figures import Figures
@@ -57,6 +59,8 @@ class Settling:
     metric: Metric
     samples: RawSamples
     _done: dict[tuple[int, ...], TrialRecord] = field(default_factory=dict)
+    _there: Set[str] = frozenset()
+    """Names of the files of samples: most of a large run's may be gone."""
 
     def settled(self) -> Settled:
         """The run's lines so far. Raises UserError where a file of samples is broken."""
@@ -70,6 +74,7 @@ class Settling:
         trials = tuple(each.trial for each in known)
         held = _baselines(known, lambda each: held_out_of(self.run, each), self.metric, time)
         unseen = {n: replace(each, like=levels[n]) for n, each in held.items() if n in levels}
+        self._there = _names_in(self.run.samples)
         records = tuple(
             self._held_out(self._of(each, levels, trials, time(each)), unseen, time(each))
             for each in ledger.records
@@ -87,7 +92,9 @@ class Settling:
             return record
         key = (record.trial, *trials)
         if key not in self._done:
-            windows = samples_of(self.run, record)
+            folder, _, name = record.samples.rpartition("/")
+            is_gone = folder == self.run.samples.name and name not in self._there
+            windows = {} if is_gone else samples_of(self.run, record)
             self._done[key] = record
             if windows:
                 held = _held(record.metrics, windows, levels, at)
@@ -105,6 +112,14 @@ class Settling:
         return record.model_copy(
             update={"held_out": record.held_out.model_copy(update={"metrics": metrics})}
         )
+
+
+def _names_in(folder: Path) -> Set[str]:
+    """None where there is no such folder."""
+    try:
+        return {entry.name for entry in os.scandir(folder)}
+    except OSError:
+        return frozenset()
 
 
 def _held(

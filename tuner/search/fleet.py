@@ -21,7 +21,7 @@ from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from tuner.search.dimensions import combination, distribution
-from tuner.search.stored import StorageUnusable, open_storage, reason_of
+from tuner.search.storages import StorageUnusable, open_storage, reason_of
 from tuner.search.verdict import Outcome, Verdict
 from tuner.search.verdict_json import verdict_from, verdict_json
 from tuner.sweep.point import Point

@@ -84,12 +84,11 @@ class StagedSearch:
 
     def recall(self, decision: Decision, known: Known) -> None:
         """A decision that was made when so much was known, as a ledger tells of it."""
-        point, coded = decision.point, self._coded
+        point, index = decision.point, {} if self._coded is None else self._coded.index
         assert point is not None
-        if coded is not None and point in coded.index and _has_chain(known):
-            rows = [coded.index[each] for each in known.usable if each in coded.index]
-            news = coded.new_settings(coded.index[point], rows)
-            decision = replace(decision, news=news)
+        if self._coded is not None and point in index and _has_chain(known):
+            rows = [index[each] for each in known.usable if each in index]
+            decision = replace(decision, news=self._coded.new_settings(index[point], rows))
         self._made[point] = decision
 
     def best(self, known: Known) -> tuple[Point, Interval] | None:
