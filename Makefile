@@ -1,6 +1,7 @@
 # make demo   a sweep on the simulated engine, no GPU needed
 # make test   lint, types and tests
 # make test-sglang   the tests on real SGLang servers, on this machine's CPU: minutes, and 3 GB in .venv-sglang
+# make test-cluster   sweeps on a cluster of Ray's, several nodes on this machine, with played servers: minutes
 # make test-gpu SGLANG=/path/to/python   the engine contract and draft TP on this machine's GPUs, with the SGLang of that Python
 # make real-pair   a small real model and an EAGLE-3 draft of it, the kept one or DRAFT=DIR, in .venv-sglang/real-pair
 # make fuzz   50,000 damaged inputs to everything that is read: about two minutes; INPUTS=N and SEED=N
@@ -18,7 +19,7 @@ CONSTRAINTS ?= requirements-ci.txt
 INSTALL = $(BIN)/python -m pip install --quiet
 PAIR   := .venv-sglang/real-pair
 
-.PHONY: requirements demo test fuzz chaos docs notebook sweep-reference test-sglang test-gpu real-pair lint releases draft-tp-matrix draft-tp-facts clean
+.PHONY: requirements demo test fuzz chaos docs notebook sweep-reference test-sglang test-cluster test-gpu real-pair lint releases draft-tp-matrix draft-tp-facts clean
 
 demo: $(VENV)/.installed
 	$(BIN)/specbench sweep sweeps/quickstart.yaml
@@ -44,6 +45,10 @@ sweep-reference: $(VENV)/.installed
 test-sglang: real-pair
 	SPECBENCH_TEST_SGLANG=1 SPECBENCH_REAL_PAIR=$(PAIR) $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 12 tests/sglang
 
+test-cluster: $(VENV)/.installed-test
+	$(INSTALL) $(CONSTRAINTS:%=--constraint %) --editable '.[ray]'
+	SPECBENCH_TEST_CLUSTER=1 $(BIN)/pytest --durations 12 tests/cluster
+
 test-gpu: $(VENV)/.installed-test
 	@test -n "$(SGLANG)" || { echo "name the Python that has SGLang: make test-gpu SGLANG=/path/to/python" >&2; exit 2; }
 	SPECBENCH_TEST_GPU=$(SGLANG) $(BIN)/pytest -n 4 tests/gpu
@@ -65,7 +70,7 @@ lint: $(VENV)/.installed-test
 
 requirements: $(VENV)/.installed
 	$(INSTALL) uv
-	{ head -1 requirements-ci.txt; $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra test --extra docs --upgrade \
+	{ head -1 requirements-ci.txt; $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --extra test --extra docs --extra ray --upgrade \
 	  --no-header --no-annotate --no-emit-index-url pyproject.toml; } > $(VENV)/requirements-ci.txt
 	mv $(VENV)/requirements-ci.txt requirements-ci.txt
 

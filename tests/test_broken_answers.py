@@ -13,6 +13,7 @@ from tuner.campaign import candidates, closing
 from tuner.campaign.viewed import study_to_view
 from tuner.cli.show import show_result
 from tuner.errors import NotComparable
+from tuner.ledger.ended import Ended, read_ended
 from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.run import Run
 from tuner.ledger.settled import Settling
@@ -177,7 +178,13 @@ def confirmed_again(run: Run, study: Any) -> list[Point | None]:
         bench=SimpleNamespace(run=run, sweep=run.sweep(), task=(), measure=measure),
         settling=Settling(run, "output_tok_s", RawSamples(run)),
         study=study,
-        budget=SimpleNamespace(is_spent=lambda: False, why=None),
+        budget=SimpleNamespace(why_not=lambda seconds=0.0: None),
+        pace=SimpleNamespace(
+            expected=lambda *points, **how: 0.0, launching=lambda: contextlib.nullcontext([])
+        ),
+        blocks=SimpleNamespace(of_sweep=()),
+        shared_points=1,
+        wanted=6,
         baseline={},
     )
     with contextlib.suppress(KeyboardInterrupt):
@@ -229,17 +236,35 @@ def test_a_search_that_ends_has_its_baseline_at_the_end(
     the winner cannot be confirmed on them."""
     done: list[str] = []
     monkeypatch.setattr(candidates, "_finish_cut_off", lambda search: None)
+    flight = SimpleNamespace(tags=[], has_room=True)
+    monkeypatch.setattr(candidates, "Flight", lambda places: flight)
+    monkeypatch.setattr(candidates, "is_baseline_due", lambda search: False)
+    monkeypatch.setattr(candidates, "measure_abreast", lambda search, ahead: None)
+    monkeypatch.setattr(candidates, "closing_s", lambda search: 0.0)
     monkeypatch.setattr(candidates, "baseline_in_the_middle", lambda search: done.append("middle"))
     monkeypatch.setattr(candidates, "close", lambda search: done.append("end"))
+    run = make_run(tmp_path, [])
+    monkeypatch.setattr(candidates, "has_closing", lambda search: True)
     search = SimpleNamespace(
-        study=SimpleNamespace(handed_over=None, stopped=None, propose=lambda: None),
-        bench=SimpleNamespace(sweep=make_run(tmp_path, []).sweep()),
-        budget=SimpleNamespace(is_spent=lambda: False, why=None),
+        study=SimpleNamespace(
+            handed_over=None, stopped=None, propose=lambda along: None, pending=()
+        ),
+        bench=SimpleNamespace(sweep=run.sweep(), run=run, alone=None),
+        undone=[],
+        unclosed=[],
+        budget=SimpleNamespace(why_not=lambda seconds=0.0: None),
+        pace=SimpleNamespace(
+            expected=lambda *points, **how: 0.0, launching=lambda: contextlib.nullcontext([])
+        ),
+        blocks=SimpleNamespace(of_sweep=()),
+        shared_points=1,
+        wanted=6,
         progress=None,
         room=1,
     )
     candidates.search_candidates(search)  # type: ignore[arg-type]
     assert done == ["end"]
+    assert read_ended(run) == Ended(True)
 
 
 @pytest.mark.parametrize("drift", [False, True])

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from tuner.choice import complexity, far_outputs, fastest_candidate
+from tuner.choice import complexity, far_outputs, fastest_candidate, tied_candidates
 from tuner.ledger.judged import OutputsLine
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import DecisionLine, TrialRecord
@@ -40,6 +40,8 @@ def test_a_tie_goes_to_the_simpler_configuration(heavier: dict[str, Any]) -> Non
     simple = record(2, 1.574, 0.05)
     found = fastest_candidate(Ledger((record(1, 1.582, 0.05, **heavier), simple)), SPEC)
     assert found == (simple, pytest.approx(1.574))
+    tied = tied_candidates(Ledger((record(1, 1.582, 0.05, **heavier), simple)), SPEC)
+    assert len(tied) == 2, "progress says 'simplest of 2 alike', or its best would fall unsaid"
 
 
 @pytest.mark.parametrize(

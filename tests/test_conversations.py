@@ -1,16 +1,20 @@
 """Prompt files that have only what users ask: a server without speculation answers, once."""
 
+import io
 import json
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from tests.sweeps import Listener, tiny_sweep
 from tuner.campaign.campaign import begin_run, reopen_run, run_sweep
+from tuner.cli.progress import Watch
 from tuner.engine.make import make_engine
 from tuner.errors import EngineFailure, NotComparable, UserError
 from tuner.ledger.run import Run
 from tuner.measure.samples_file import read_samples
+from tuner.plan import make_plan
 from tuner.report.compare.comparison import compare
 from tuner.report.run_report import write_report
 from tuner.sweep.door import LoadedSweep, load_sweep
@@ -110,3 +114,32 @@ def test_a_server_that_cannot_answer_ends_the_run_before_it_measures(tmp_path: P
         run_sweep(loaded, run, make_engine(loaded.sweep), Listener())
     assert run.records() == ()
     assert not run.conversations_file.exists()
+
+
+def test_the_launch_that_writes_answers_is_said_and_counted(tmp_path: Path) -> None:
+    """`trial 0, baseline: launching` stood there twice, and one launch was not in the plan."""
+    loaded = asking(tmp_path)
+    plan = make_plan(loaded, [])
+    assert any("writes the answers between turns first" in note for note in plan.notes)
+    answered = loaded.path.with_name("answered.jsonl")
+    told = [["What is 3 + 4?", "7", "Twice?", "14", "Why?"], ["How are you?"]]
+    roles = ["user", "assistant"] * 3
+    answered.write_text(
+        "".join(
+            json.dumps(
+                {"messages": [{"role": r, "content": c} for r, c in zip(roles, each, strict=False)]}
+            )
+            + "\n"
+            for each in told
+        )
+    )
+    text = loaded.path.read_text().replace("p.jsonl", "answered.jsonl")
+    whole = loaded.path.with_name("whole.yaml")
+    whole.write_text(text)
+    assert plan.estimate.launches == make_plan(load_sweep(whole), []).estimate.launches + 1
+    run, out = begin_run(tmp_path / "out", loaded, None), io.StringIO()
+    watch = Watch(Console(file=out, width=200), None, loaded)
+    run_sweep(loaded, run, make_engine(loaded.sweep), watch)
+    lines = out.getvalue().splitlines()
+    assert lines[0] == ("no speculation: writing the answers between turns (conversations.jsonl)")
+    assert lines.count("trial 0, baseline: launching") == 1

@@ -16,7 +16,8 @@ PINNED = [
     for line in Path("requirements-ci.txt").read_text(encoding="utf-8").splitlines()
     if not line.startswith("#")
 ]
-OF_CI = [Requirement(each) for each in [*PROJECT["dependencies"], *EXTRAS["test"], *EXTRAS["docs"]]]
+OF_CI = [Requirement(each) for extra in ("test", "docs", "ray") for each in EXTRAS[extra]]
+OF_CI += map(Requirement, PROJECT["dependencies"])
 
 
 @pytest.mark.parametrize("needed", DECLARED, ids=str)

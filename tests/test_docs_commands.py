@@ -48,7 +48,7 @@ NOT_RUN = {
     "make": "installs, and runs these very tests; that the target exists is tested",
     "python -m sglang.": "SGLang's own, needs a GPU",
     "python -m tests.": "needs GPUs or SGLang, or takes minutes; that the module exists is tested",
-    "python -m benchmarks.": "seven minutes; tests run parts of it",
+    "python -m benchmarks.": "minutes, or installs; tests run parts of it",
     "python scripts/": "that the script exists is tested",
     "python -m venv": "installs",
     "python -c": "a line for shells",

@@ -187,6 +187,20 @@ def test_the_plugin_is_found_or_not(
     assert interpreter.plugin(carrier, parse_version(version)).level == level
 
 
+@pytest.mark.parametrize(
+    ("version", "says"),
+    [
+        ("0.5.23", "found, and run on SGLang 0.5.23 on a CPU; on GPUs proven with 0.5.17 only"),
+        ("0.5.9", "read against SGLang 0.5.9, never run on it; on GPUs proven with 0.5.17 only"),
+        ("0.5.23.post9", "which 0.5.23.post9 is not; on GPUs proven with 0.5.17 only"),
+    ],
+)
+def test_it_says_where_the_plugin_was_run(version: str, says: str) -> None:
+    """`run on 0.5.23 only` as a doubt about 0.5.23 says nothing."""
+    carrier = interpreter.Carrier(Path("plugin"), True, True)
+    assert interpreter.plugin(carrier, parse_version(version)).message.endswith(says)
+
+
 # Models
 
 

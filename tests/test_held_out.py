@@ -8,7 +8,7 @@ from tests.report.make_run import Trial, chain, make_run
 from tests.sweeps import Listener, tiny_sweep
 from tuner.campaign.campaign import begin_run, reopen_run, run_sweep
 from tuner.engine.make import make_engine
-from tuner.ledger.raw_samples import held_out_of, samples_of
+from tuner.ledger.raw_samples import held_out_samples, samples_of
 from tuner.ledger.run import Run
 from tuner.report.run_report import write_report
 from tuner.result import summarise_run
@@ -51,7 +51,7 @@ def test_the_baseline_and_the_winner_have_windows_of_other_prompts(
     sets = [
         {s.prompt_id for windows in of(run, each).values() for w in windows for s in w.samples}
         for each in having
-        for of in (samples_of, held_out_of)
+        for of in (samples_of, held_out_samples)
     ]
     assert sets[0] == sets[2] and sets[1] == sets[3] and not sets[0] & sets[1]
     shown = result.to_json()
@@ -75,7 +75,7 @@ def test_too_few_prompts_are_said(tmp_path: Path) -> None:
     loaded = load_sweep(loaded.path)
     run, listener = begin_run(tmp_path / "runs", loaded, None), Listener()
     result = run_sweep(loaded, run, make_engine(loaded.sweep), listener)
-    assert any("too few to hold some out" in note for note in listener.notes)
+    assert any("hold some out (there are 3, 6 are needed)" in note for note in listener.notes)
     assert result.confirmed is not None and "held_out" not in result.to_json()
     assert "on the prompts that it was chosen on" in write_report(run).read_text()
 

@@ -22,6 +22,7 @@ FLOORS = (
     "search",
     "ledger",
     "trial",
+    "cluster",
     "plan",
     "choice",
     "kinds",
@@ -38,19 +39,22 @@ FLOORS = (
 """Lowest first; a room imports those before it."""
 
 OWNERS = {
-    "aiohttp": {"measure", "engine"},  # the load client; the simulated engine's server
+    "aiohttp": {"engine"},  # the simulated engine's server
     "click": {"cli"},
+    "httptools": {"measure"},  # the load client
     "jinja2": {"report"},
     "markdown_it": {"report"},
     "matplotlib": {"report"},
     "numpy": {"measure", "engine", "search", "report"},  # arrays; search: the cycle model
     "optuna": {"search"},
     "optuna_dashboard": {"search"},
+    "orjson": {"measure"},  # the load client
     "pandas": {"report"},
     "psutil": {"engine"},
     "pydantic": {"sweep", "ledger"},  # ledger: the error of sweep's own base class
     "pydantic_core": {"sweep", "ledger"},  # ledger: the JSON of very many lines
     "pynvml": {"ledger", "engine"},  # machine facts; GPU memory, clocks and energy
+    "ray": {"cluster"},
     "requests": {"engine"},
     "rich": {"cli"},
     "scipy": {"measure", "search"},  # statistics; non-negative least squares

@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 
 from tests.report.make_run import SWEEP, Trial, chain, make_run, windows_of
+from tuner.cli.progress import outcome
+from tuner.cli.show import show_result
 from tuner.kinds import kinds_found
 from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.run import Run
@@ -134,3 +136,38 @@ def test_the_report_shows_lengths_where_there_are_several(run: Run) -> None:
     shown = [line.split(" | ")[0] for line in table.splitlines()[2:]]
     assert shown == ["| 0-511", "| 512-2047", "| 2048-8191"]
     assert "400" in table.splitlines()[-1]
+
+
+def test_no_speculation_may_be_the_fastest_of_a_kind(tmp_path: Path) -> None:
+    """`this one` beside a speed-up of 0.75 tells a reader to run what loses."""
+    run = make_run(tmp_path, [Trial(None, 200.0), Trial(chain(2), 150.0), Trial(chain(3), 140.0)])
+    (chat, _) = Findings(run).kinds[1]
+    assert chat.fastest.role == "baseline"
+    assert chat.fastest_speedup is not None and chat.fastest_speedup.value == 1
+    assert chat.to_json()["fastest"] is None
+    row = next(x for x in write_report(run).read_text().splitlines() if x.startswith("| chat"))
+    assert row.endswith("| no speculation |")
+
+
+def test_a_speed_stands_beside_the_speed_up_that_is_of_it(run: Run) -> None:
+    """tok/s over all streams beside the speed-up of one stream looks like a wrong quotient."""
+    text = write_report(run).read_text()
+    assert "no speculation, decode tok/s | best candidate, decode tok/s" in text
+    record = run.ledger().candidates[1]
+    speed = record.metrics["1"]["decode_tok_s"]
+    assert outcome(record, "decode_tok_s").startswith(f"{speed:.1f} decode tok/s, ")
+    output = record.metrics["1"]["output_tok_s"]
+    assert f"{output:.1f}" != f"{speed:.1f}"
+    assert outcome(record, "output_tok_s").startswith(f"{output:.1f} output tok/s, ")
+
+
+def test_the_screens_table_has_the_objectives_speed(
+    run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    show_result(summarise_run(run), run.sweep(), Path("report.md"))
+    told = capsys.readouterr().out
+    speed = run.ledger().candidates[1].metrics["1"]["decode_tok_s"]
+    assert "decode" in told.splitlines()[2]
+    assert "speed-up: of decode tok/s" in told
+    assert f"{speed:.1f}" in told

@@ -1,6 +1,7 @@
 """Latency limits: the fastest configuration is no answer where users wait too long for it."""
 
 import json
+import re
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,8 @@ from tuner.engine.make import make_engine
 from tuner.errors import UserError
 from tuner.ledger.limits import broken_limits, excess
 from tuner.ledger.run import Run
+from tuner.report.findings import Findings
+from tuner.report.levels import levels_table
 from tuner.report.run_report import write_report
 from tuner.report.winner import one_point_sweep
 from tuner.result import summarise_run
@@ -84,7 +87,7 @@ def test_a_faster_candidate_that_breaks_a_limit_is_no_answer(tmp_path: Path) -> 
     assert told["not_recommended"][0]["point"] == chain(1).to_json()
     assert told["not_recommended"][0]["broken"][0]["excess"] == pytest.approx(0.2)
     text = write_report(run).read_text()
-    assert "Limits: tpot_ms_p50 at most 9. No speculation breaks them" in text
+    assert "9. `2 steps, 3 tokens` keeps them. The server without speculation breaks them" in text
     assert "`2 steps, 3 tokens` keeps them" in text
     assert "Not taken for breaking them: `1 step, 2 tokens` (ttft_ms_p99 is 600" in text
     assert "tpot_ms_p50: 9" in run.best_yaml.read_text()
@@ -96,7 +99,7 @@ def test_where_all_break_them_the_answer_says_so(tmp_path: Path) -> None:
     result = summarise_run(run)
     assert result.best is None
     assert result.exit_code == 0
-    for words in ("it breaks the limits itself: tpot_ms_p50", "no faster candidate keeps"):
+    for words in ("it breaks the limits itself: tpot_ms_p50", "no faster one keeps"):
         assert words in result.verdict
     assert "**No candidate stands.**" in write_report(run).read_text()
 
@@ -190,3 +193,61 @@ def test_a_wrong_limit_is_refused_at_its_line(tmp_path: Path, limits: str, words
 def test_best_yaml_keeps_the_limits(tmp_path: Path) -> None:
     run = limited(tmp_path, 105.0, 118.0)
     assert one_point_sweep(run.sweep(), chain(1)).search.limits == {"tpot_ms_p50": 9.0}
+
+
+def broken_at(run: Run, *trials: int) -> Run:
+    """The run with a limit broken in these lines alone."""
+    lines = [json.loads(line) for line in run.trials_file.read_text().splitlines()]
+    for number, line in enumerate(lines):
+        found = {"concurrency": 1, "metric": "ttft_ms_p99", "value": 124.3, "limit": 100.0}
+        line["broken"] = [found] if number in trials else []
+    run.trials_file.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    return Run.open(run.path)
+
+
+def test_limits_are_not_blamed_where_nothing_is_faster_without_them(tmp_path: Path) -> None:
+    """`No candidate that keeps the limits beats it` sent its reader to relax a limit."""
+    run = broken_at(limited(tmp_path, 105.0, 92.0, 80.0), 1, 2)
+    result = summarise_run(run)
+    assert result.verdict == "no candidate beats the baseline: serve without speculation"
+    assert "the baseline keeps them" in result.limits.words()
+    text = write_report(run).read_text()
+    assert "**No speculation is fastest here.** Launch the server without speculation." in text
+    assert re.search(r"candidate, `1 step, 2 tokens`, is 1\d\.\d % slower", text)
+    assert "How sure: the interval lies below 1" in text
+    assert "No candidate that keeps" not in text
+    limits = text[text.index("Limits: ") :].partition("\n")[0]
+    assert limits.startswith(
+        "Limits: tpot_ms_p50 at most 9. The server without speculation, which is to be launched, "
+        "keeps them. They decide nothing: no candidate is faster than no speculation. Broken by: "
+        "`1 step, 2 tokens` (ttft_ms_p99 is 124.3 at concurrency 1, 24 % over 100)"
+    )
+
+
+def test_where_they_decide_the_candidate_is_named(tmp_path: Path) -> None:
+    result = summarise_run(broken_at(limited(tmp_path, 105.0, 118.0), 1))
+    assert result.verdict.endswith(
+        "; no faster one keeps tpot_ms_p50 at most 9: of 1 step, 2 tokens ttft_ms_p99 is 124.3 at "
+        "concurrency 1, 24 % over 100"
+    )
+
+
+def test_what_is_as_fast_is_told_at_each_level_though_it_breaks_a_limit(tmp_path: Path) -> None:
+    """One report said `unclear` of a level and, below, that no speculation is fastest there, not
+    told apart from nothing."""
+    run = broken_at(limited(tmp_path, 105.0, 104.9, 80.0), 1, 2)
+    lines = [json.loads(line) for line in run.trials_file.read_text().splitlines()]
+    for line in lines[1:]:
+        value = line["metrics"]["1"]["speedup"]
+        line["metrics"]["1"] |= {"speedup_low": value - 0.05, "speedup_high": value + 0.05}
+    for line in lines:
+        line["metrics"]["8"] = line["metrics"]["1"]
+    run.trials_file.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    run = Run.open(run.path)
+    best = summarise_run(run).by_level[1]
+    assert best.record.role == "baseline"
+    assert [each.at for each in best.alike] == [chain(1)]
+    table = levels_table(Findings(run))
+    assert table is not None
+    assert "`1 step, 2 tokens` (breaks a limit)" in table
+    assert "2 steps" not in table

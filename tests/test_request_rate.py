@@ -1,5 +1,7 @@
 """A sweep whose requests come at a rate."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,8 +23,11 @@ from tuner.report.compare.comparison import compare
 from tuner.report.compare.words import comparison_text
 from tuner.report.run_report import write_report
 from tuner.sweep.door import LoadedSweep, load_sweep
-from tuner.sweep.level import Rate
+from tuner.sweep.level import Rate, at, level_in, level_of, listed, named
 from tuner.sweep.model import ObjectiveSpec, SearchSpec
+from tuner.sweep.workload_keys import WorkloadSpec
+from tuner.sweep.writer import sweep_text
+from tuner.trial.sent import load_words
 
 DECODE = "trials: 1, objective: {metric: decode_tok_s}, limits: {ttft_ms_p99: 100000}"
 
@@ -68,7 +73,7 @@ def test_a_throughput_that_is_the_rate_is_refused(tmp_path: Path) -> None:
 
 def test_the_plan_counts_the_wait_for_the_last_one(tmp_path: Path) -> None:
     slow, fast = (make_plan(rated(tmp_path, rate=r), []).estimate for r in ("0.01", "1000"))
-    assert slow.measure_s > fast.measure_s + 2 * 8 / 0.01 * 0.99
+    assert slow.measure_s > fast.measure_s + 2 * 3 / 0.01 * 0.99
 
 
 RATES = "[40, 80]"
@@ -95,7 +100,7 @@ def test_each_of_several_rates_is_a_level_of_its_own(tmp_path: Path) -> None:
     text = write_report(run).read_text()
     assert "they come at 40 or 80 a second (Poisson" in text
     assert "wait where 8 are open" in text
-    assert "| rate | no speculation, tok/s |" in text
+    assert "| rate | no speculation, decode tok/s |" in text
     assert "requests/s" in text
     assert "concurrency 40" not in text.lower()
     assert "There is no `adaptive.json`" in text
@@ -218,8 +223,8 @@ def test_the_rate_at_which_speculation_stops_paying_is_said(
 def test_who_does_not_keep_up_is_said() -> None:
     assert overload_words(crossed(PAYS, PAYS)) is None
     assert overload_words(crossed(PAYS, LOSES, LOSES, overloaded="-cb")) == (
-        "Without speculation the server did not keep up with 16, with it nobody kept up with "
-        "8, 16 requests/s"
+        "Without speculation the server did not keep up with 16 requests/s, with it nobody kept "
+        "up with 8, 16 requests/s"
     )
 
 
@@ -240,3 +245,76 @@ def test_a_candidate_that_does_not_keep_up_where_the_baseline_does_is_no_answer(
     assert broken_limits({"16/s": metrics(PAYS)}, search, keeps) == []
     other = SearchSpec(objective=ObjectiveSpec(metric="decode_tok_s", over="4/s"))
     assert broken_limits(bad, other, keeps) == []
+
+
+def test_a_cap_that_was_reached_is_what_is_blamed() -> None:
+    """`The server did not keep up` was said of a cap of one stream, the default then."""
+    found = crossed(PAYS, LOSES, LOSES, overloaded="-bb")
+    capped = {rate: replace(each, capped=rate.per_second == 16) for rate, each in found.items()}
+    assert overload_words(capped) == (
+        "Without speculation the server did not keep up with 8 requests/s, with it nobody kept up "
+        "with 8 requests/s. At 16 requests/s as many were open as workload.concurrency allows, and "
+        "most of the waiting was for one of them to end: whether a server keeps up there is not "
+        "known, raise it"
+    )
+
+
+@pytest.mark.parametrize(("given", "cap"), [("", 256), ("concurrency: [2], ", 2)])
+@pytest.mark.parametrize("rate", ["40", RATES])
+def test_without_a_cap_the_server_has_what_waits(
+    tmp_path: Path, given: str, cap: int, rate: str
+) -> None:
+    path = rated(tmp_path, rate=rate).path
+    path.write_text(path.read_text().replace("concurrency: [8], ", given))
+    loaded = load_sweep(path)
+    assert loaded.sweep.workload.concurrency == [cap]
+    again = tmp_path / "again.yaml"
+    again.write_text(sweep_text(loaded.sweep))
+    assert load_sweep(again).sweep.workload == loaded.sweep.workload
+
+
+def test_one_stream_at_a_rate_stays_one_in_best_yaml(tmp_path: Path) -> None:
+    """What differs from the default alone is written, and the default is another at a rate."""
+    path = rated(tmp_path).path
+    path.write_text(path.read_text().replace("concurrency: [8]", "concurrency: [1]"))
+    loaded = load_sweep(path)
+    again = tmp_path / "again.yaml"
+    again.write_text(sweep_text(loaded.sweep))
+    assert load_sweep(again).sweep.workload.concurrency == [1]
+
+
+def test_conversations_are_called_that() -> None:
+    """`2 requests/s` stood beside 6.6 requests/s served."""
+    talks = {Rate(r.per_second, 2.75): each for r, each in crossed(PAYS, LOSES, LOSES).items()}
+    assert crossing_words(talks) == (
+        "Speculation pays up to 4 conversations/s (about 11 requests/s); loses from 8 "
+        "conversations/s (about 22 requests/s) on"
+    )
+    level = level_in("4/s", {"4/s": {"turns_per_arrival": 2.75}})
+    assert level == Rate(4) == level_of("4/s")
+    assert at(level) == "at 4 conversations/s (about 11 requests/s)"
+    assert named(level_in("4/s", {"4/s": {"turns_per_arrival": 1.0}})) == "4 requests/s"
+    assert named(level_in("4/s", {"4/s": {}})) == "4 requests/s"  # an older ledger
+    spec = WorkloadSpec.model_validate({"turns": "all", "request_rate": [4.0, 8.0]})
+    assert listed(spec.levels) == "4, 8 conversations/s"
+
+
+def test_the_plan_says_what_comes(tmp_path: Path) -> None:
+    assert load_words(rated(tmp_path, rate="[2, 4.5]")) == (
+        "3 requests a window come at 2, 4.5 requests/s, at most 8 open; limits: ttft_ms_p99 at "
+        "most 100000"
+    )
+    one = rated(tmp_path, rate="2", search="trials: 1, objective: {metric: decode_tok_s}")
+    assert load_words(one) == "3 requests a window come at 2 requests/s, at most 8 open"
+    assert load_words(tiny_sweep(tmp_path)) == "3 requests a window at concurrency 1"
+    (tmp_path / "talks.jsonl").write_text(
+        "".join(
+            json.dumps({"conversations": [{"from": who, "value": "a"} for who in each]}) + "\n"
+            for each in (["human", "gpt", "human"], ["human", "gpt", "human", "gpt", "human"])
+        )
+    )
+    path = rated(tmp_path, rate=RATES).path
+    path.write_text(
+        path.read_text().replace("{requests: 3", "{prompts: talks.jsonl, turns: all, requests: 5")
+    )
+    assert "at 40, 80 conversations/s (about 100, 200 requests/s)" in load_words(load_sweep(path))

@@ -3,6 +3,8 @@ the search goes on as if nothing had been."""
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
@@ -15,6 +17,8 @@ from tuner.errors import UserError
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import DecisionLine, TrialRecord, read_record
 from tuner.report.run_report import write_report
+from tuner.report.searched import not_launched
+from tuner.search.staged import CANNOT_WIN
 from tuner.sweep.model import ObjectiveSpec
 
 STAGED = "stages: [anchors, model, confirm], trials: 3, seed: 1"
@@ -98,3 +102,29 @@ def test_the_searchs_choice_goes_before_one_launchs_luck() -> None:
 def test_stages_that_cannot_be_are_refused(tmp_path: Path, search: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
         tiny_sweep(tmp_path, search=search)
+
+
+@pytest.mark.parametrize(
+    ("excluded", "measured", "says"),
+    [  # a check launches one of the points that cannot win; a launch by the model is none of them
+        (
+            {"NCCL": 204, CANNOT_WIN: 5, "HANG": 2},
+            6,
+            f"210 of 216 points. 204: NCCL; 4: {CANNOT_WIN}; 2: HANG.",
+        ),
+        ({"NCCL": 204, CANNOT_WIN: 1}, 11, "205 of 216 points. 204: NCCL; 1: cannot beat"),
+        (
+            {"NCCL": 204},
+            6,
+            "210 of 216 points. 204: NCCL; 6: not ruled out when the last launch was decided.",
+        ),
+    ],
+)
+def test_what_was_not_launched_adds_up(excluded: dict[str, int], measured: int, says: str) -> None:
+    """204 + 5 + 2 beside 210 makes a reader doubt the other numbers."""
+    last = SimpleNamespace(decision=SimpleNamespace(excluded=excluded))
+    findings = SimpleNamespace(
+        space=SimpleNamespace(points=range(216)), ledger=SimpleNamespace(candidates=range(measured))
+    )
+    (told,) = not_launched(cast(Any, findings), [cast(Any, last)])
+    assert told.startswith(f"Not launched: {says}")

@@ -52,23 +52,31 @@ def fastest_candidate(
     one takes the place of the highest. One that is refuted (`is_refuted`) comes last, with an
     objective of at most 1, whoever chose it.
     """
+    tied = tied_candidates(ledger, spec)
+    if not tied:
+        return None, None
+    return min(tied, key=lambda pair: (complexity(pair[0].at), -pair[1]))
+
+
+def tied_candidates(ledger: Ledger, spec: ObjectiveSpec) -> list[tuple[TrialRecord, float]]:
+    """What `fastest_candidate` takes the simplest of, each with its objective; [] where none has
+    one."""
     valued = [
         (record, value, is_refuted(ledger, record, spec))
         for record in ledger.candidates
         if (value := objective_of(record, spec)) is not None
     ]
     if not valued:
-        return None, None
+        return []
     chosen = ledger.recommended
     record, value, refuted = max(valued, key=lambda each: (not each[2], each[0] is chosen, each[1]))
     if refuted:
-        return record, min(value, 1.0)
-    tied = [
+        return [(record, min(value, 1.0))]
+    return [
         (each, its)
         for each, its, out in valued
         if each is record or (not out and is_tied(record, each, spec))
     ]
-    return min(tied, key=lambda pair: (complexity(pair[0].at), -pair[1]))
 
 
 def complexity(point: Point | None) -> tuple[int, ...]:

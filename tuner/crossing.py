@@ -8,9 +8,9 @@ from tuner.choice import far_outputs
 from tuner.fastest import ratios_of
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.settled import Settled
-from tuner.measure.overload import is_overloaded
+from tuner.measure.overload import overloaded_at, reached_cap
 from tuner.measure.statistics import Interval
-from tuner.sweep.level import Rate, level_of
+from tuner.sweep.level import Rate, level_in, listed, named
 
 Says = Literal["pays", "unclear", "loses"]
 
@@ -25,6 +25,8 @@ class AtRate:
     """It did not keep up with the rate."""
     plain_overloaded: bool
     """No speculation did not keep up with it."""
+    capped: bool = False
+    """Of those that did not keep up one had requests wait for a stream, not for the server."""
 
     @property
     def says(self) -> Says:
@@ -64,16 +66,17 @@ def crossing(settled: Settled) -> dict[Rate, AtRate]:
     ]
     found: dict[Rate, AtRate] = {}
     for name, plain in ledger.baseline.metrics.items():
-        level = level_of(name)
+        level = level_in(name, ledger.baseline.metrics)
         there = [(record, ratios[level]) for record, ratios in measured if level in ratios]
         if not isinstance(level, Rate) or not there:
             continue
         record, ratio = max(
-            there, key=lambda pair: (not is_overloaded(pair[0].metrics[name]), pair[1].value)
+            there, key=lambda pair: (not overloaded_at(pair[0].metrics, name), pair[1].value)
         )
-        found[level] = AtRate(
-            record, ratio, is_overloaded(record.metrics[name]), is_overloaded(plain)
-        )
+        late = overloaded_at(record.metrics, name)
+        plain_late = overloaded_at(ledger.baseline.metrics, name)
+        slow = [*([record.metrics[name]] if late else []), *([plain] if plain_late else [])]
+        found[level] = AtRate(record, ratio, late, plain_late, any(map(reached_cap, slow)))
     return dict(sorted(found.items()))
 
 
@@ -88,24 +91,24 @@ def crossing_words(found: Mapping[Rate, AtRate]) -> str | None:
     first, last = min(found), max(found)
     if pays and loses and max(pays) > min(loses):
         return (
-            f"Speculation pays at {_listed(pays)} requests/s and loses at {_listed(loses)}, which "
+            f"Speculation pays at {listed(pays)} and loses at {_listed(loses)}, which "
             "is no order of load: measure again with more requests"
         )
     if not pays and not loses:
-        return f"Whether speculation pays is unclear at every rate, {_listed(unclear)} requests/s"
+        return f"Whether speculation pays is unclear at every rate, {listed(unclear)}"
     told = []
     if pays:
         told.append(
-            f"Speculation pays at every rate measured, up to {_one(last)} requests/s"
+            f"Speculation pays at every rate measured, up to {named(last)}"
             if len(pays) == len(found)
-            else f"Speculation pays up to {_one(max(pays))} requests/s"
+            else f"Speculation pays up to {named(max(pays))}"
         )
     if loses:
         words = "loses" if told else "Speculation loses"
         told.append(
-            f"{words} at every rate measured, from {_one(first)} requests/s on"
+            f"{words} at every rate measured, from {named(first)} on"
             if len(loses) == len(found)
-            else f"{words} from {_one(min(loses))} requests/s on"
+            else f"{words} from {named(min(loses))} on"
         )
     if unclear:
         told.append(f"at {_listed(unclear)} it is unclear, the interval has 1 in it")
@@ -113,20 +116,26 @@ def crossing_words(found: Mapping[Rate, AtRate]) -> str | None:
 
 
 def overload_words(found: Mapping[Rate, AtRate]) -> str | None:
-    """Who did not keep up with which rate; None where both always did."""
-    plain = [rate for rate, each in found.items() if each.plain_overloaded]
-    best = [rate for rate, each in found.items() if each.overloaded]
+    """Who did not keep up with which rate, and where the cap hides it; None where both always
+    did."""
+    late = {rate: each for rate, each in found.items() if each.plain_overloaded or each.overloaded}
+    capped = [rate for rate, each in late.items() if each.capped]
+    plain = [rate for rate, each in late.items() if each.plain_overloaded and not each.capped]
+    best = [rate for rate, each in late.items() if each.overloaded and not each.capped]
     told = []
     if plain:
-        told.append(f"Without speculation the server did not keep up with {_listed(plain)}")
+        told.append(f"Without speculation the server did not keep up with {listed(plain)}")
     if best:
-        told.append(f"{'with' if told else 'With'} it nobody kept up with {_listed(best)}")
-    return f"{', '.join(told)} requests/s" if told else None
-
-
-def _one(rate: Rate) -> str:
-    return str(rate).removesuffix("/s")
+        told.append(f"{'with' if told else 'With'} it nobody kept up with {listed(best)}")
+    told = [", ".join(told)] if told else []
+    if capped:
+        told.append(
+            f"At {listed(capped)} as many were open as workload.concurrency allows, and most of "
+            "the waiting was for one of them to end: whether a server keeps up there is not known, "
+            "raise it"
+        )
+    return ". ".join(told) or None
 
 
 def _listed(rates: list[Rate]) -> str:
-    return ", ".join(map(_one, rates))
+    return ", ".join(str(rate).removesuffix("/s") for rate in rates)

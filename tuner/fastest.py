@@ -4,11 +4,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.choice import is_refuted
+from tuner.choice import broken_by, far_outputs, is_refuted
+from tuner.ledger.lines import Ledger
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.settled import Settled
 from tuner.measure.statistics import Interval
-from tuner.sweep.level import Level, level_of
+from tuner.sweep.level import Level, level_in
 from tuner.sweep.model import ObjectiveSpec
 
 RIVALS = 5
@@ -39,11 +40,15 @@ class LevelBest:
 def ratios_of(metrics: Mapping[str, Mapping[str, Any]]) -> dict[Level, Interval]:
     """By concurrency, ascending; levels without a ratio are left out."""
     found: dict[Level, Interval] = {}
-    for level in sorted(map(level_of, metrics)):
+    for level in _levels(metrics):
         figures = metrics[str(level)]
         if (value := figures.get("speedup")) is not None:
             found[level] = Interval(value, figures["speedup_low"], figures["speedup_high"])
     return found
+
+
+def _levels(metrics: Mapping[str, Mapping[str, Any]]) -> list[Level]:
+    return sorted(level_in(name, metrics) for name in metrics)
 
 
 def speedups_of(record: TrialRecord | None) -> dict[Level, Interval]:
@@ -51,7 +56,7 @@ def speedups_of(record: TrialRecord | None) -> dict[Level, Interval]:
     if record is None:
         return {}
     if record.role == "baseline":
-        return {level: Interval(1.0, 1.0, 1.0) for level in sorted(map(level_of, record.metrics))}
+        return {level: Interval(1.0, 1.0, 1.0) for level in _levels(record.metrics)}
     return ratios_of(record.metrics)
 
 
@@ -59,7 +64,8 @@ def fastest_by_level(settled: Settled, spec: ObjectiveSpec) -> dict[Level, Level
     """By concurrency, ascending; levels at which no candidate was compared are left out.
 
     Settings that were launched without speculation are among them.
-    Candidates that their own launches have refuted are not in it.
+    Candidates that their own launches have refuted are not in it; those that break a limit are, as
+    what is alike.
     """
     found: dict[Level, LevelBest] = {}
     ledger = settled.ledger
@@ -68,24 +74,37 @@ def fastest_by_level(settled: Settled, spec: ObjectiveSpec) -> dict[Level, Level
         return found
     shown = [each for each in ledger.records if each.role in ("candidate", "plain")]
     measured = [(each, speedups_of(each)) for each in shown if each.outcome == "ok"]
-    for level in sorted(map(level_of, base.metrics)):
+    for level in _levels(base.metrics):
         compared = [(each[level], record) for record, each in measured if level in each]
         if not compared:
             continue
+        compared.sort(key=lambda pair: -pair[0].value)
         ratios = [pair for pair in compared if not is_refuted(ledger, pair[1], spec)]
-        ratios.sort(key=lambda pair: -pair[0].value)
+        # Whether it is as fast, and whether it may be launched, are two questions.
+        rivals = [*ratios[:RIVALS], *_limited(ledger, compared)[:RIVALS]]
         own, first = ratios[0] if ratios else (Interval(1.0, 1.0, 1.0), base)
-        near = [record for each, record in ratios[:RIVALS] if _may_be_one(each)]
+        near = [record for each, record in rivals if _may_be_one(each)]
         if own.value <= 1:
             found[level] = LevelBest(base, Interval(1.0, 1.0, 1.0), tuple(near))
             continue
         same = [
             record
-            for _, record in ratios[1 : RIVALS + 1]
-            if _may_be_one(settled.ratio(first, record, level, spec.metric))
+            for _, record in rivals
+            if record is not first and _may_be_one(settled.ratio(first, record, level, spec.metric))
         ]
         found[level] = LevelBest(first, own, (*same, *([base] if _may_be_one(own) else [])))
     return found
+
+
+def _limited(
+    ledger: Ledger, compared: list[tuple[Interval, TrialRecord]]
+) -> list[tuple[Interval, TrialRecord]]:
+    """Those that break a limit, and answer as the baseline does."""
+    return [
+        (ratio, each)
+        for ratio, each in compared
+        if broken_by(ledger, each) and far_outputs(ledger, each) is None
+    ]
 
 
 def _may_be_one(ratio: Interval | None) -> bool:

@@ -14,10 +14,11 @@ from tuner.choice import is_refuted, objective_of
 from tuner.ledger.lines import Ledger
 from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.record import TrialRecord
+from tuner.ledger.side_by_side import evened
 from tuner.measure.metrics import by_kind
 from tuner.measure.samples import Window
 from tuner.measure.statistics import Interval, speedup
-from tuner.sweep.level import Level, level_of
+from tuner.sweep.level import Level, level_in
 from tuner.sweep.model import ObjectiveSpec
 
 
@@ -33,8 +34,10 @@ class KindFound:
     speedup: Interval | None
     """The candidate's decode speed over the baseline's; None where one of them has none."""
     fastest: TrialRecord
-    """The candidate that decodes this kind fastest; nobody launched it again for this."""
+    """What decodes this kind fastest, the baseline where no candidate beats it; nobody launched it
+    again for this."""
     fastest_speedup: Interval | None
+    """Exactly 1 of the baseline itself."""
 
     def to_json(self) -> dict[str, Any]:
         """As `--json` prints it."""
@@ -72,7 +75,7 @@ def kinds_found(
         ),
         key=lambda each: objective_of(each, spec) or 0.0,
     )
-    for level in sorted(map(level_of, best.metrics)):
+    for level in sorted(level_in(name, best.metrics) for name in best.metrics):
         own = figures_of(best, level, samples)
         below = {} if base is None else figures_of(base, level, samples)
         others = [(each, figures_of(each, level, samples)) for each in rivals]
@@ -116,27 +119,30 @@ def _found(
     for other, its in others:
         if (its.get(kind, {}).get("decode_tok_s") or 0.0) > speed:
             fastest, speed = other, its[kind]["decode_tok_s"]
+    if below is not None and (told.get(kind, {}).get("decode_tok_s") or 0.0) > speed:
+        fastest = below
     ratio = _ratio(below, record, level, kind, samples)
+    its_ratio = ratio if fastest is record else _ratio(below, fastest, level, kind, samples)
     return KindFound(
         kind=kind,
         figures=own[kind],
         below=told.get(kind, {}),
         speedup=ratio,
         fastest=fastest,
-        fastest_speedup=ratio
-        if fastest is record
-        else _ratio(below, fastest, level, kind, samples),
+        fastest_speedup=Interval(1.0, 1.0, 1.0) if fastest is below else its_ratio,
     )
 
 
 def _ratio(
     below: TrialRecord | None, above: TrialRecord, level: Level, kind: str, samples: RawSamples
 ) -> Interval | None:
-    """`above` over `below` in decode speed on one kind; None where samples are missing."""
+    """`above` over `below` in decode speed on one kind, servers beside them allowed for; None where
+    samples are missing."""
     if below is None:
         return None
     first, second = (_only(samples.of(each).get(level, ()), kind) for each in (below, above))
-    return speedup(first, second, "decode_tok_s") if first and second else None
+    ratio = speedup(first, second, "decode_tok_s") if first and second else None
+    return evened(ratio, below, above, level)
 
 
 def _only(windows: Sequence[Window], kind: str) -> list[Window]:

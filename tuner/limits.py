@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.choice import broken_by, objective_of
+from tuner.choice import broken_by, far_outputs, objective_of
 from tuner.ledger.judged import BrokenLimit
 from tuner.ledger.limits import broken_words, limits_words
 from tuner.ledger.lines import Ledger
@@ -22,6 +22,10 @@ class LimitsFound:
     broken: tuple[tuple[TrialRecord, Sequence[BrokenLimit]], ...]
     """Candidates that are not recommended because they, or launches of their own, break a limit,
     the faster first."""
+    decided: bool = True
+    """Without the limits something faster than no speculation would have been recommended."""
+    base: TrialRecord | None = None
+    """No speculation, where it was measured."""
 
     @classmethod
     def of(cls, ledger: Ledger, search: SearchSpec) -> "LimitsFound":
@@ -30,7 +34,12 @@ class LimitsFound:
         found = [(each, broken_by(ledger, each)) for each in ledger.candidates]
         out = [pair for pair in found if pair[1]]
         out.sort(key=lambda pair: -(objective_of(pair[0], search.objective) or 0.0))
-        return cls(search.limits, [] if base is None else base.broken, tuple(out))
+        spec = search.objective
+        decided = any(
+            (objective_of(each, spec) or 0.0) > 1 and far_outputs(ledger, each) is None
+            for each, _ in out
+        )
+        return cls(search.limits, [] if base is None else base.broken, tuple(out), decided, base)
 
     @property
     def trials(self) -> frozenset[int]:
@@ -54,7 +63,9 @@ class LimitsFound:
         """Who breaks them, in a line."""
         words = [f"limits: {limits_words(self.asked) or 'to keep up with the rate'}"]
         if self.baseline:
-            words.append(f"the baseline breaks them ({broken_words(self.baseline)})")
+            words.append(f"the baseline breaks them ({self._baseline_words()})")
+        elif self.base is not None and self.asked:
+            words.append("the baseline keeps them")
         many = len(self.broken)
         words.append(f"{many} candidate{'s' * (many != 1)} not recommended for breaking them")
         return "; ".join(words)
@@ -63,18 +74,19 @@ class LimitsFound:
         """What they have to do with it that no candidate is recommended; "" for nothing."""
         told = ""
         if self.baseline:
-            told += f"; it breaks the limits itself: {broken_words(self.baseline)}"
+            told += f"; it breaks the limits itself: {self._baseline_words()}"
         if fastest is None or fastest.at is None:
             return told
         found = next((found for each, found in self.broken if each is fastest), None)
-        if found is not None:
-            told += (
-                f"; no faster candidate keeps {limits_words(self.asked) or 'up with the rate'}: "
-            )
-            told += f"{fastest.at.label()} has {broken_words(found)}"
-        elif told:
+        if found is not None and self.decided:
+            told += f"; no faster one keeps {limits_words(self.asked) or 'up with the rate'}: of "
+            told += f"{fastest.at.label()} {broken_words(found, fastest.metrics)}"
+        elif found is None and told:
             told += f"; {fastest.at.label()} keeps them"
         return told
+
+    def _baseline_words(self) -> str:
+        return broken_words(self.baseline, self.base.metrics if self.base else None)
 
 
 def _told(broken: Sequence[BrokenLimit]) -> list[dict[str, Any]]:

@@ -28,6 +28,8 @@ from tuner.sweep.trusted import trusted_code
 from tuner.sweep.workload import held_out
 from tuner.trial.baselines import launches_again
 from tuner.trial.block import Block, Blocks, launches_of
+from tuner.trial.confirming import confirms
+from tuner.trial.sent import load_words, writes_answers
 from tuner.trial.slot_rules import planned_slots, slot_notes
 
 ASSUMED_LAUNCH_S = 180.0
@@ -95,6 +97,7 @@ class Plan:
             "hours": round(self.estimate.hours, 2),
             "slots": self.estimate.slots,
             "basis": self.estimate.basis,
+            "load": load_words(self.loaded),
             "memory": None if self.memory is None else self.memory.to_json(),
             "notes": list(self.notes),
             "baseline": self.baseline.to_json(),
@@ -117,12 +120,13 @@ def make_plan(
     earlier: Sequence[TrialRecord],
     release: str | None = None,
     gpu_gib: float | None = None,
+    launch_s: float | None = None,
 ) -> Plan:
     """Plan a sweep. `earlier` holds trials of this sweep's earlier runs, if any.
 
     `release` plans for that SGLang instead of the installed one, `gpu_gib` for GPUs of that memory
-    instead of this machine's. Raises UserError for what the engine refuses, and for servers that
-    cannot fit.
+    instead of this machine's, `launch_s` with launches that take so long. Raises UserError for
+    what the engine refuses, and for servers that cannot fit.
     """
     engine = make_engine(loaded.sweep, release)
     machine = machine_of(engine, loaded.sweep, gpu_gib)
@@ -153,30 +157,35 @@ def make_plan(
                 *((each.label(), server_config(sweep, each)) for each in loaded.space.points),
             ],
         ),
-        estimate=_estimate(loaded, blocks, earlier),
+        estimate=_estimate(loaded, blocks, earlier, launch_s),
     )
 
 
-def _estimate(loaded: LoadedSweep, blocks: Blocks, earlier: Sequence[TrialRecord]) -> Estimate:
+def _estimate(
+    loaded: LoadedSweep, blocks: Blocks, earlier: Sequence[TrialRecord], given_s: float | None
+) -> Estimate:
     sweep = loaded.sweep
     launches, trials, workload = 0, 1, sweep.workload
     slots, beside = planned_slots(loaded, os.environ), (0, 0)
     if sweep.engine.kind != "endpoint":
         points = len(loaded.space.points)
         wanted = points if sweep.search.sampler == "grid" else min(points, sweep.search.trials)
-        confirmed = bool(blocks.of_sweep) or "confirm" in sweep.search.active_stages
-        confirmed = confirmed or bool(loaded.task)
+        scored = bool(loaded.task) and made_up(sweep, os.environ) is None
+        confirmed = confirms(sweep, shared=bool(blocks.of_sweep), scored=scored)
         candidates = launches_of(blocks, points, wanted)
         again = launches_again(sweep.baseline.launches, candidates)
         plain = any(point.settings is not None for point in loaded.space.points)
         more = again + confirmed + plain
         abreast = slots if slots > 1 else 0
         beside = (candidates + abreast, wanted + abreast)
-        launches, trials = 1 + beside[0] + more, 1 + beside[1] + more
+        writes = writes_answers(loaded)
+        launches, trials = 1 + beside[0] + more + writes, 1 + beside[1] + more
         most = max(map(workload.requests_at, workload.levels))
         if confirmed and held_out(loaded.prompts, most, workload.seed):
             trials += 2  # the other prompts: of the baseline, of the winner
     launch_s, launch_basis = _launch_time(sweep, earlier)
+    if given_s is not None and sweep.engine.kind == "sglang":
+        launch_s, launch_basis = given_s, "as --launch says"
     speed, speed_basis = _stream_speed(sweep, earlier)
     measure = sweep.measure
     one = workload.output_tokens / speed
@@ -205,9 +214,16 @@ def _times_comm(loaded: LoadedSweep) -> bool:
 
 
 def _prompt_notes(loaded: LoadedSweep) -> Iterator[str]:
-    """How a file of prompts was read, and prompts that no answer about speculation comes from."""
+    """How a file of prompts was read, who writes what it lacks, and prompts that no answer about
+    speculation comes from."""
     if loaded.prompts_read is not None:
         yield f"{loaded.sweep.workload.prompts} is read as {loaded.prompts_read}"
+    if writes_answers(loaded):
+        own = loaded.sweep.engine.kind != "endpoint"
+        yield (
+            f"{'one more launch' if own else 'the server'} without speculation writes the answers "
+            "between turns first (conversations.jsonl)"
+        )
     found = random_words([prompt.text for prompt in loaded.prompts])
     if found is not None:
         yield f"{found}: acceptance on them tells nothing of real traffic, use real prompts"
@@ -252,7 +268,9 @@ def _launch_time(sweep: Sweep, earlier: Sequence[TrialRecord]) -> tuple[float, s
         return SIMULATED_LAUNCH_S, "of this machine's time"
     if known:
         return median(known), "as in this sweep's earlier runs"
-    return ASSUMED_LAUNCH_S, "ASSUMED: large models take ten minutes and more"
+    return ASSUMED_LAUNCH_S, (
+        "ASSUMED: large models take ten minutes and more, plan --launch 15m reckons with yours"
+    )
 
 
 def _stream_speed(sweep: Sweep, earlier: Sequence[TrialRecord]) -> tuple[float, str]:

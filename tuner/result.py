@@ -81,7 +81,7 @@ class Result:
         if self.confirmed is not None:
             again["confirmed"] = _shown(speedups_of(self.confirmed))
             if self.confirmed.held_out is not None:
-                shown = _shown(held_out_of(self.confirmed))
+                shown = _shown(held_out_speedups(self.confirmed))
                 again["held_out"] = {"prompts": self.confirmed.held_out.prompts, "speedup": shown}
         if self.plain is not None:
             again["settings_alone"] = _shown(speedups_of(self.plain))
@@ -222,7 +222,7 @@ def _within(search: SearchSpec) -> str:
     return "" if search.deadline is None else ", the deadline left no time for the first one"
 
 
-def held_out_of(record: TrialRecord) -> dict[Level, Interval]:
+def held_out_speedups(record: TrialRecord) -> dict[Level, Interval]:
     """The same on prompts that no candidate was chosen on; {} where that was not measured."""
     return {} if record.held_out is None else ratios_of(record.held_out.metrics)
 

@@ -12,6 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import psutil
@@ -26,7 +27,7 @@ from tuner.cli.commands import specbench
 from tuner.cli.runs import status_of
 from tuner.engine import footprint
 from tuner.errors import UserError
-from tuner.ledger.at_work import own_state, read_state
+from tuner.ledger.at_work import own_state, read_state, write_state
 from tuner.ledger.run import Run
 
 
@@ -50,6 +51,9 @@ def invoke(*words: str | Path):
         '{"left_s": 1e999}',
         '{"window": 1e300}',
         '{"doing": {"a": 1}}',
+        '{"places": "slot 0"}',
+        '{"places": {"slot 0": 1}}',
+        '{"concurrency": 1.5}',
     ],
 )
 def test_a_state_that_is_none_is_not_shown(run: Run, broken: str) -> None:
@@ -62,6 +66,15 @@ def test_a_state_that_is_none_is_not_shown(run: Run, broken: str) -> None:
     run.state_file.write_text(broken)
     assert read_state(run) is None
     assert status_of(run)["state"] == "ended"
+
+
+def test_a_state_of_several_places_and_of_rates_is_read(run: Run) -> None:
+    """Otherwise `specbench status` is blind to a run with slots, or at request rates."""
+    state = own_state(
+        datetime.now(UTC), "measuring", concurrency="4/s", places={"slot 0": "a"}, left_s=1.5
+    )
+    write_state(run, state)
+    assert read_state(run) == state
 
 
 def test_a_state_writes_no_control_characters_to_a_terminal(run: Run) -> None:
@@ -148,18 +161,12 @@ def test_looking_at_a_run_takes_no_lock_that_another_look_would_see(run: Run) ->
 
 def test_two_who_stop_a_run_at_once_are_both_told(run: Run) -> None:
     with run.locked():
-        state = own_state(time_of_now(), "measuring")
+        state = own_state(datetime.now(UTC), "measuring")
         run.state_file.write_text(json.dumps(vars(state)))
         for _ in range(2):
             done = invoke("stop", run.path)
             assert done.exit_code == 0 and "ends after the trial that runs" in done.output
     assert not run.stop_file.exists()
-
-
-def time_of_now():
-    from datetime import UTC, datetime
-
-    return datetime.now(UTC)
 
 
 CHILDREN = """

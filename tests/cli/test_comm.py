@@ -37,6 +37,20 @@ def test_people_see_a_table_or_its_lines() -> None:
     assert "NCCL_PROTO=LL" in done.stdout
     assert "note: simulated" in done.stdout
     assert done.stdout.rstrip().endswith("worth a server: NCCL_PROTO=LL")
+    assert "all all-reduces of one verify pass together" in done.stdout
+    assert "in brackets" not in done.stdout  # a preset has no intervals
+
+
+def test_people_see_the_settings_that_count(tmp_path: Path) -> None:
+    """36 or 72 rows of dropped settings scroll away the two that are worth a server."""
+    case, out = Path("sweeps/kimi_eagle3.yaml"), tmp_path / "comm.json"
+    done = comm(case, "--engine", "simulated", "--tokens", "3,6", "--out", out)
+    found = json.loads(out.read_text())
+    kept = len(found["screened"]["keep"])
+    shown = done.stdout.count("dropped:") + done.stdout.count("the same:")
+    assert shown == 5
+    more = len(found["settings"]) - kept - 5
+    assert f"{more} more, none worth a server: {out} has all" in " ".join(done.stdout.split())
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -143,6 +144,20 @@ def test_plan_and_dry_run_are_the_same_and_launch_nothing(tmp_path: Path) -> Non
     assert "env -u NCCL_ALGO" in plan.stdout
 
 
+def test_a_plan_reckons_with_the_launch_time_that_it_is_given() -> None:
+    """2.8 h for a model whose graphs alone take ten minutes is a night that does not fit."""
+    assumed = specbench("plan", "sweeps/kimi_eagle3.yaml").stdout
+    assert "plan --launch 15m reckons with yours" in assumed
+    told = json.loads(specbench("plan", "sweeps/kimi_eagle3.yaml", "--json").stdout)
+    words = ("plan", "sweeps/kimi_eagle3.yaml", "--launch", "15m", "--json")
+    given = json.loads(specbench(*words).stdout)
+    more = given["launches"] * (900 - 180) / 3600
+    assert given["hours"] == pytest.approx(told["hours"] + more, abs=0.02)
+    assert given["basis"].startswith("900 s a launch, as --launch says")
+    wrong = specbench("plan", "sweeps/kimi_eagle3.yaml", "--launch", "soon")
+    assert (wrong.returncode, "write it like 90s, 30m" in wrong.stderr) == (2, True)
+
+
 def test_a_plan_as_json_holds_words_and_environment_of_every_point() -> None:
     done = specbench("plan", "sweeps/quickstart.yaml", "--all", "--json")
     plan = json.loads(done.stdout)
@@ -177,6 +192,10 @@ def test_an_interrupted_sweep_leaves_no_server_and_goes_on(tmp_path: Path) -> No
     said = (tmp_path / "log").read_text()
     (run,) = out.iterdir()
     assert f"go on with: specbench sweep --resume {run}" in said
+    at_once, report = said.index("stopping servers"), said.index(f"report: {run}/report.md")
+    assert at_once < said.index("writing the report") < report < said.index("go on with")
+    words = "**Ended early at 0 of 3 candidates** (it was interrupted)"
+    assert words in (run / "report.md").read_text()
     assert "Traceback" not in said
     resumed = specbench("sweep", "--resume", run, "--json")
     assert resumed.returncode == 0, resumed.stderr
@@ -201,11 +220,13 @@ def test_unlike_runs_are_refused_with_exit_code_4(tmp_path: Path) -> None:
     assert "output tokens" in done.stderr or "output_tokens" in done.stderr
 
 
-def test_an_endpoint_is_measured_as_it_is_and_shown(tmp_path: Path) -> None:
+@pytest.mark.parametrize("speculates", [True, False])
+def test_an_endpoint_is_measured_as_it_is_and_shown(tmp_path: Path, speculates: bool) -> None:
     """Whoever measures production wants the figures on the screen, and no word of a baseline."""
     loaded = tiny_sweep(tmp_path)
     engine = make_engine(loaded.sweep)
-    server = engine.launch(server_config(loaded.sweep, loaded.space.points[0]), tmp_path / "log", 0)
+    point = loaded.space.points[0] if speculates else None
+    server = engine.launch(server_config(loaded.sweep, point), tmp_path / "log", 0)
     try:
         path = tmp_path / "tiny.yaml"
         attached = f"engine: {{kind: endpoint, url: '{server.url}'}}"
@@ -219,4 +240,6 @@ def test_an_endpoint_is_measured_as_it_is_and_shown(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert "(simulated), concurrency 1" in done.stdout
     assert "baseline" not in done.stdout
-    assert "1 step, 2 tokens" in done.stdout
+    name = "1 step, 2 tokens" if speculates else "no speculation"
+    row = done.stdout.split("concurrency 1", 1)[1].split(name, 1)[1].split("report:")[0]
+    assert re.search(r"\b[1-9]\d*\.\d\b", row), "tok/s"

@@ -31,7 +31,11 @@ def test_a_regression_exits_with_3_and_says_which(
     assert "regression of more than 2 %: best candidate of B at concurrency 1 has 0.95" in err
     assert "no speculation" not in err
     assert "slower" in out
-    assert specbench(capsys, *runs, "--fail-on-regression", "10%")[0] == 0
+    code, out, err = specbench(capsys, *runs, "--fail-on-regression", "10%", "--json")
+    assert code == 0
+    assert "gate 10 %: passed (the nearest, best candidate of B at concurrency 1, has 0.95" in err
+    assert err.rstrip().endswith("is not below 0.9)")
+    json.loads(out)
     assert specbench(capsys, *runs)[0] == 0
 
 

@@ -75,6 +75,14 @@ def test_a_run_is_looked_at_and_stopped_after_its_trial(
     assert done < 12
     assert run.report_md.exists()
     assert run.records()[-1].role == "candidate", "no confirming launch follows"
+    words = f"**Ended early at {done} of 12 candidates** (somebody asked this run to stop)"
+    report = run.report_md.read_text()
+    assert words in report
+    assert report.index(words) < report.index("How sure:")
+    assert "go on with `specbench sweep --resume" in report
+    shown = specbench("status", path).stdout
+    assert f"go on with: specbench sweep --resume {path}" in shown
+    assert "ended early: somebody asked this run to stop" in shown
     assert not run.running
     assert not run.stop_file.exists()
     assert not run.state_file.exists()

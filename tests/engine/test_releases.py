@@ -1,5 +1,6 @@
 """Which release a version is, and what the table says of it."""
 
+import json
 import sys
 from pathlib import Path
 
@@ -180,7 +181,7 @@ def test_the_client_reads_the_same_counts_from_every_release(release: str) -> No
     meta = Wire(request, parsed.performance.speculation, parsed.release).meta_info()
     assert {name for name in meta if name.startswith("spec_")} <= set(parsed.release.meta_info)
     counted = TokenStream()
-    counted.meta = meta
+    counted.feed(f"data: {json.dumps({'meta_info': meta})}\n\n".encode(), 0.0)
     spec = counted.spec
     assert spec is not None
     assert (spec.verify_ct, spec.correct_drafts, spec.proposed_drafts) == (5, 4, 15)

@@ -54,3 +54,13 @@ def test_a_folder_called_sglang_is_not_sglang(tmp_path: Path) -> None:
     given = loaded(tmp_path, sys.executable, tmp_path)
     with pytest.raises(UserError, match="has no sglang"):
         make_engine(given.sweep).refuse(given)
+
+
+def test_a_virtual_environment_in_the_interpreters_place_is_told_apart(tmp_path: Path) -> None:
+    """`Permission denied` sends people to chmod."""
+    given = loaded(tmp_path, str(tmp_path))
+    inside = f"{tmp_path} is a folder, write the interpreter in it, as {tmp_path}/bin/python"
+    with pytest.raises(UserError, match=inside):
+        make_engine(given.sweep).refuse(given)
+    notes = make_engine(given.sweep).check(given).notes
+    assert any(f"no SGLang found in {tmp_path}: planned for 0." in each for each in notes), notes

@@ -68,3 +68,14 @@ def test_samples_that_are_gone_leave_the_figures_as_they_were(tmp_path: Path) ->
     run.samples_file(3).unlink()
     assert settle(run).ledger == run.ledger()
     write_report(run)
+
+
+def test_baselines_that_disagree_stand_in_the_headline(tmp_path: Path) -> None:
+    """A machine that was disturbed in one launch answers nothing, however the rest reads."""
+    trials = [Trial(None, 90.0), Trial(chain(2), 70.0), Trial(None, 60.0)]
+    run = make_run(tmp_path, trials)
+    report = write_report(run).read_text()
+    assert "**Doubtful**: the baseline's launches disagree (" in report
+    assert "No speculation is fastest here" not in report
+    calm = make_run(tmp_path / "calm", [*trials[:2], Trial(None, 89.0)])
+    assert "disagree" not in write_report(calm).read_text()

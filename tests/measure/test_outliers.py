@@ -62,3 +62,20 @@ def test_the_report_shows_it_and_drops_nothing(
     assert "## What stands out" in report and "none was dropped" in report
     assert "| `2 steps, 3 tokens` | 1 | 1 | 2 | p3 |" in report
     assert summarise_run(run).speedup == before
+
+
+def test_a_slow_window_is_one_row_and_not_one_for_each_of_its_prompts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Twenty rows of the same window push everything else out of the table."""
+    monkeypatch.setattr("tuner.report.run_report.draw_figures", lambda findings, folder: [])
+    calm = [Trial(chain(n), 110.0) for n in (1, 3, 4, 5)]
+    run = make_run(tmp_path, [Trial(None, 100.0), Trial(chain(2), 125.0), *calm])
+    windows = dict(samples_of(run, run.records()[1]))
+    slow = windows[1][2]
+    for index in range(len(slow.samples)):
+        slow = stalled(slow, index, 1.5)
+    write_samples(run.samples_file(1), {1: [*windows[1][:2], slow]})
+    rows = [x for x in write_report(run).read_text().splitlines() if " | 1 | 1 | 3 | " in x]
+    assert len(rows) == 1
+    assert "8 prompts by themselves" in rows[0]

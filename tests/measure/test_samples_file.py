@@ -67,6 +67,10 @@ def test_answers_are_named_only_where_they_were_kept(tmp_path: Path) -> None:
         "[1]\n",
         '{"format": 1}\n{"request": {}}\n',
         '{"format": 1}\n{"window": {"concurrency": 1}}\n',
+        '{"format": 1}\n{"window": 3}\n',
+        '{"format": 1}\n{"window": []}\n',
+        '{"format": 1}\n'
+        '{"window": {"level": 4, "wall_s": 1, "client_cpu_s": 1, "concurrency": 1}}\n',
     ],
 )
 def test_a_file_of_something_else_is_refused(tmp_path: Path, text: str) -> None:

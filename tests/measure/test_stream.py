@@ -1,10 +1,15 @@
 """One answer's stream: a token counted wrong is a speed reported wrong."""
 
 import json
+import math
+import random
+from types import SimpleNamespace
 
+import orjson
 import pytest
+from orjson import loads
 
-from tuner.measure.stream import TokenStream
+from tuner.measure.stream import BadStreamError, TokenStream
 
 Event = tuple[list[int] | None, int | None]
 """(output_ids, completion_tokens), None where the server leaves it out."""
@@ -61,3 +66,94 @@ def test_a_wrong_count_of_the_engine_does_not_become_the_clients() -> None:
     """The check that holds both counts against each other would have nothing to compare."""
     stream = fed(([7], 1), ([7, 8], 2), ([7, 8, 9], 5))
     assert (stream.tokens, stream.engine_tokens) == (3, 5)
+
+
+NASTY = (
+    " a",
+    '","output_ids":[1,2,3],"x":"',
+    '"finish_reason":null',
+    "]}",
+    "\\",
+    '\\"output_ids":[',
+    "é\n",
+    "data: ",
+)
+
+
+def whole_events(draw: random.Random, tokens: int) -> list[dict[str, object]]:
+    """As SGLang streams them: text and ids from the start in each event."""
+    ids, text, events = [], "", []
+    while len(ids) < tokens:
+        for _ in range(min(draw.randint(1, 4), tokens - len(ids))):
+            ids.append(draw.randint(0, 200_000))
+            text += draw.choice(NASTY)
+        reason = {"type": "length", "length": tokens} if len(ids) == tokens else None
+        meta = {"id": "x", "finish_reason": reason, "completion_tokens": len(ids)}
+        events.append({"text": text, "output_ids": list(ids), "meta_info": meta})
+    return events
+
+
+def told(stream: TokenStream) -> tuple[object, ...]:
+    return (
+        stream.chunk_times,
+        stream.chunk_tokens,
+        stream.tokens,
+        stream.text,
+        stream.output_ids,
+        stream.finish_reason,
+        dict(stream.meta),
+    )
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("cut", [False, True])
+def test_events_counted_unread_tell_what_those_read_do(seed: int, cut: bool) -> None:
+    """A text that looks like a part of an event would change the count, or lose the answer."""
+    draw = random.Random(seed)
+    events = whole_events(draw, 40)[: -1 if cut else None]
+    found = []
+    for separators in ((",", ":"), (", ", ": ")):  # with spaces each event is read
+        stream = TokenStream()
+        for now, event in enumerate(events):
+            line = json.dumps(event, separators=separators, ensure_ascii=False)
+            stream.feed(f"data: {line}\n\n".encode(), float(now))
+        stream.finish(99.0)
+        found.append(told(stream))
+    assert found[0] == found[1]
+    assert sum(found[0][1]) == len(events[-1]["output_ids"])  # type: ignore[arg-type]
+
+
+def test_of_a_long_answer_few_events_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each repeats the whole answer: reading them all would make the client what is measured."""
+    read = []
+    monkeypatch.setattr(
+        "tuner.measure.stream.orjson", SimpleNamespace(loads=lambda p: read.append(p) or loads(p))
+    )
+    events = whole_events(random.Random(1), 1000)
+    stream = TokenStream()
+    for now, event in enumerate(events):
+        stream.feed(b"data: " + orjson.dumps(event) + b"\n\n", float(now))
+    assert stream.finish_reason == "length"
+    assert (stream.tokens, len(stream.output_ids or ())) == (1000, 1000)
+    assert len(read) == 3 < len(events) / 100
+
+
+@pytest.mark.parametrize("breaks", [b"", b"}"])
+def test_an_answer_that_breaks_off_keeps_what_was_whole(breaks: bytes) -> None:
+    """What is read late must not be lost with what is broken."""
+    first, second, third = (orjson.dumps(e) for e in whole_events(random.Random(2), 12)[:3])
+    stream = TokenStream()
+    for event in (first, second, third):
+        stream.feed(b"data: " + event + b"\n\n", 0.0)
+    with pytest.raises(BadStreamError, match="not JSON"):
+        stream.feed(b"data: " + third[:-3] + breaks + b" \n\n", 1.0)
+        stream.finish(1.0)
+    assert stream.tokens == json.loads(third)["meta_info"]["completion_tokens"]
+
+
+def test_json_of_the_standard_library_is_read_too() -> None:
+    """A server that writes NaN or single surrogates, as Python's json does, is not a broken one."""
+    event = {"text": "\ud83d", "meta_info": {"completion_tokens": 1, "spec_accept_rate": math.nan}}
+    stream = TokenStream()
+    stream.feed(f"data: {json.dumps(event)}\n\n".encode(), 0.0)
+    assert (stream.tokens, stream.text) == (1, "\ud83d")

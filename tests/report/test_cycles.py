@@ -173,6 +173,11 @@ def test_what_cannot_be_told_apart_stays_together_and_says_what_is_missing(tmp_p
         "To tell the draft from the verify of what it drafted takes a second concurrency"
         in told(findings)
     )
+    rated = findings.sweep.workload.model_copy(update={"request_rate": [4.0, 8.0]})
+    findings.sweep = findings.sweep.model_copy(update={"workload": rated})
+    assert (  # a second concurrency is refused there
+        "what it drafted takes a run without request_rate at two concurrencies" in told(findings)
+    )
     alone = told(run_of(tmp_path, H200, [chain(3)]))
     assert "is not told apart by these measurements; it takes another step count." in alone
 
@@ -209,6 +214,9 @@ def test_a_step_that_does_not_pay_is_named(tmp_path: Path) -> None:
     assert re.search(r"each further drafted token costs [\d.]+.* ms, .*: fewer steps", words)
     paying = told(run_of(tmp_path, H200, [chain(1), chain(2)], acceptance=0.95))
     assert ": more steps may pay" in paying
+    losing = run_of(tmp_path / "losing", KIMI, [chain(1), chain(2)], acceptance=0.5)
+    assert "No speculation is fastest here" in "\n".join(answer(losing))
+    assert ": more steps make a less bad chain, not a winning one" in told(losing)
 
 
 def test_a_wiring_fault_is_suspected_before_anything_is_tuned(tmp_path: Path) -> None:

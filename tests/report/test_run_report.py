@@ -110,7 +110,11 @@ def test_baseline_that_wins_is_the_answer_and_the_launch(tmp_path: Path) -> None
 
 def test_difference_within_noise_is_not_called_sure(tmp_path: Path) -> None:
     run = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(2), 90.5)], noise=0.05)
-    assert "the interval includes 1, so no difference has been shown" in report_of(run)
+    report = report_of(run)
+    assert "the interval includes 1, so no difference has been shown" in report
+    first = next(line for line in report.splitlines() if line.startswith("**"))
+    assert first.startswith("**No candidate is shown to be faster yet.** The best: `2 steps, 3 ")
+    assert "0.5 % faster (95 % interval -" in first
 
 
 def test_a_gain_at_one_level_and_a_loss_at_another_are_told_apart(tmp_path: Path) -> None:
@@ -267,7 +271,12 @@ def test_left_out_combinations_have_their_reason(tmp_path: Path) -> None:
 
 def test_report_repeats_the_command_of_the_run(tmp_path: Path) -> None:
     run = make_run(tmp_path, USUAL, settings={"engine": "simulated", "extended_to": 26})
-    assert "specbench sweep sweep.yaml --engine simulated --trials 26" in report_of(run)
+    file = run.path / "sweep.yaml"
+    assert f"specbench sweep {file} --engine simulated --trials 26\n" in report_of(run)
+    usual = make_run(tmp_path / "usual", USUAL)
+    report = report_of(usual)
+    assert f"specbench sweep {usual.path / 'sweep.yaml'}\n" in report, "as the file says"
+    assert f"again with `specbench sweep {usual.best_yaml}`:" in report
 
 
 def test_several_concurrencies_have_a_table_each(tmp_path: Path) -> None:

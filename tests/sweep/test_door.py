@@ -7,6 +7,8 @@ import pytest
 from tests.sweep.conftest import BASE, Load
 from tuner.errors import UserError
 from tuner.sweep.door import load_sweep
+from tuner.sweep.engine_keys import EngineSpec
+from tuner.sweep.model import ModelSpec
 from tuner.sweep.schema import json_schema
 
 
@@ -206,6 +208,12 @@ WRONG_FILES = [
     ("", "s.yaml:1: a sweep file is a mapping"),
     ("- a\n", "s.yaml:1: a sweep file is a mapping"),
     ("a: [1\nb: 2\n", "s.yaml:2: this is not YAML"),
+    ("a: 1\n  \n b: 2\n", "s.yaml:3: this is not YAML"),
+    (
+        "a:\n  b: 1\n c: 2\n",
+        "s.yaml:3: this is not YAML: expected <block end>, but found '<block mapping start>'; "
+        "is this line indented as the one above it?",
+    ),
     ("a: &x [*x]\n", "s.yaml:1: a[0]: aliases nest or multiply"),
     ("a: &x {b: 1}\nc: !!python/object:os.system {}\n", "s.yaml:2: tags (words with !)"),
     ("%YAML 1." + "9" * 5000 + "\n---\na: 1\n", "s.yaml:1: this is not YAML"),
@@ -348,3 +356,15 @@ def test_an_algorithm_that_can_never_switch_steps_is_refused(load: Load, algorit
         text = text.replace("draft: d, ", "").replace("num_steps: [1, 2]", "num_draft_tokens: [8]")
     said = refusal(load, text)
     assert said.startswith(f"s.yaml:4: server.step_switch: {algorithm} cannot switch num_steps")
+
+
+def test_a_tilde_is_this_users_home_where_something_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A shell would expand it, so people write it; behind a prefix it may be another home."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    (tmp_path / "model").mkdir()
+    (tmp_path / "python").touch()
+    found = ModelSpec(target="~/model", draft="~/draft", algorithm="EAGLE3")
+    assert (found.target, found.draft) == (str(tmp_path / "model"), "~/draft")
+    assert EngineSpec(kind="sglang", python="~/python").python == str(tmp_path / "python")

@@ -177,3 +177,18 @@ def test_questions_may_be_a_list_too(tmp_path: Path) -> None:
     (tmp_path / "t.json").write_text('[{"question": "a", "answer": "3"},\n{"question": "b"}]')
     with pytest.raises(UserError, match=r"t\.json:2: item 2: id, question and answer are texts"):
         load_task("t.json", tmp_path)
+
+
+def test_a_kind_that_a_shape_does_not_have_is_not_silently_ignored(tmp_path: Path) -> None:
+    """Somebody who sorted conversations by kind waits for a table by kind."""
+    sorted_out = {"kind": "support", **said("a")}
+    found = read(tmp_path, {**said("b"), "id": "x"}, sorted_out)
+    assert found.read_as is not None
+    assert found.read_as.endswith(
+        "'kind' is ignored in 1 of them: this shape has no kinds, write specbench's with messages "
+        "and kind"
+    )
+    found = read(tmp_path, {**MT_BENCH, "kind": "support"})
+    assert found.read_as is not None and "the kind of this shape is its" in found.read_as
+    own = read(tmp_path, {"prompt": "a", "kind": "support"})
+    assert own.read_as is not None and "ignored" not in own.read_as

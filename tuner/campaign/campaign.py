@@ -6,11 +6,9 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from tuner.campaign.abreast import measure_abreast
 from tuner.campaign.budget import CLOCK, Budget, Clock, Pace
 from tuner.campaign.candidates import search_candidates
-from tuner.campaign.closing import confirms
-from tuner.campaign.communication import narrowed_by_comm
+from tuner.campaign.communication import Narrowed, narrowed_by_comm
 from tuner.campaign.conversations import with_conversations
 from tuner.campaign.going import Progress, Search, Standing, standing_of
 from tuner.campaign.shown import Showing, Watched, layout_of
@@ -20,8 +18,9 @@ from tuner.campaign.studied import (
     stored_study,
     study_of,
 )
-from tuner.campaign.telling import Telling
+from tuner.campaign.telling import Telling, closing_launches
 from tuner.campaign.together import Together, taking_part
+from tuner.comm.stage import has_choice
 from tuner.engine import gpu
 from tuner.engine.base import Engine
 from tuner.engine.process import interrupts_deferred
@@ -33,7 +32,8 @@ from tuner.engine.sglang.revisions import (
     model_facts,
 )
 from tuner.errors import UserError
-from tuner.ledger.machine import machine_facts
+from tuner.ledger.ended import Ended, told_end, write_ended
+from tuner.ledger.machine import Facts, machine_facts
 from tuner.ledger.run import Run, RunSettings, WorkerSettings
 from tuner.measure.samples_file import read_samples
 from tuner.result import Result, summarise_run
@@ -42,26 +42,31 @@ from tuner.search.storages import StorageUnusable, open_storage
 from tuner.sweep.credentials import without_secrets
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.task import task_hash
-from tuner.sweep.workload import content_hash
+from tuner.sweep.workload import content_hash, needed_to_hold_out
 from tuner.trial.bench import Asked, Bench
 from tuner.trial.block import Blocks
+from tuner.trial.confirming import confirms
 from tuner.trial.job import bare
-from tuner.trial.slot_rules import Slot, slots_of
+from tuner.trial.places import Places, PlacesMaker
+from tuner.trial.slot_rules import slots_of
 from tuner.trial.slots import Slots
 from tuner.trial.taken import Windows
 
 
 def begin_run(
-    root: Path, loaded: LoadedSweep, engine: str | None, worker: WorkerSettings | None = None
+    root: Path,
+    loaded: LoadedSweep,
+    engine: str | None,
+    machine: Facts | None = None,
+    worker: WorkerSettings | None = None,
 ) -> Run:
-    """A new run folder in `root`. `engine` is what `--engine` said, None without it; `worker`
-    where the run is to be one of several on a search.
+    """A new run folder in `root`. `engine` is what `--engine` said, None without it; `machine` is
+    what measures, None: this one; `worker` where the run is to be one of several on a search.
 
     Raises UserError, without a folder, where `search.storage` or `search.sampler` cannot be used.
     """
     refuse_missing_library(loaded)
-    builtin = loaded.sweep.workload.prompts.startswith("builtin:")
-    alone = builtin and not loaded.task
+    alone = loaded.sweep.workload.prompts.startswith("builtin:") and not loaded.task
     beside = None if alone else _written_path(loaded.path.resolve().parent)
     if (url := loaded.sweep.search.storage) is not None:
         try:
@@ -78,7 +83,7 @@ def begin_run(
         beside=beside,
         models=_models(loaded),
     )
-    return Run.create(root, loaded.text, settings)
+    return Run.create(root, loaded.text, settings, machine)
 
 
 def _written_path(path: Path) -> str:
@@ -91,7 +96,9 @@ def _written_path(path: Path) -> str:
     return str(path)
 
 
-def reopen_run(path: Path, loaded: LoadedSweep, engine: str | None) -> Run:
+def reopen_run(
+    path: Path, loaded: LoadedSweep, engine: str | None, machine: Facts | None = None
+) -> Run:
     """An earlier run, to go on with. Raises UserError where it is another question now.
 
     `Run.extend_to` wants more candidates of it.
@@ -111,9 +118,10 @@ def reopen_run(path: Path, loaded: LoadedSweep, engine: str | None) -> Run:
     if run.settings.task != task_hash(loaded.task):
         message = "the task has changed since this run began, restore it or begin a new run"
         raise UserError(message, path)
-    then, now = run.machine().get("gpus"), machine_facts()["gpus"]
+    then, now = run.machine().get("gpus"), (machine or machine_facts())["gpus"]
     if loaded.sweep.engine.kind == "sglang" and then != now:
-        message = f"this machine has other GPUs than the run began on ({then}), begin a new run"
+        what = "this machine" if machine is None else "the cluster"
+        message = f"{what} has other GPUs than the run began on ({then}), begin a new run"
         raise UserError(message, path)
     for change in changed_models(run.settings.models, _models(loaded)):
         raise UserError(change, path)
@@ -149,6 +157,7 @@ def measure_all(
     engine: Engine,
     progress: Progress,
     clock: Clock = CLOCK,
+    elsewhere: PlacesMaker | None = None,
     fleet: Fleet | None = None,
 ) -> Result:
     """Measure the baseline, then candidates; what the run's files have already is not repeated.
@@ -165,63 +174,64 @@ def measure_all(
     fails, UserError where the run's files are broken or a new run's `search.storage` is.
     KeyboardInterrupt passes through and leaves a run that can be resumed.
     """
-    budget = Budget(loaded.sweep.search, run.stop_file, clock)
-    progress = Telling(progress, run, budget)
-    if budget.ends is not None:
-        progress.note(budget.ends)
-    if loaded.sweep.engine.kind == "sglang":
-        for crowd in gpu.crowded(Launches(loaded.sweep, os.environ).environment):
-            progress.note(f"{crowd}, before the first launch")
-    if loaded.sweep.engine.kind == "endpoint":
-        loaded = with_conversations(loaded, run, engine, progress.phase)
-        _measure_endpoint(Bench.prepare(engine, loaded, run, progress.phase), progress)
-    else:
-        # Before the first launch: a storage that does not work is a mistake in the sweep file.
-        layout = layout_of(run, loaded.sweep, loaded.space.points)
-        stored = stored_study(loaded, run, layout, progress.note)
-        showing = Showing(run, loaded.sweep, layout, stored)
-        watched = Watched(progress, showing)
-        try:
-            loaded = with_conversations(loaded, run, engine, watched.phase)
-            bench = Bench.prepare(engine, loaded, run, watched.phase)
-            with (
-                _placed(bench, loaded, watched) as placed,
-                taking_part(fleet, run, watched.note) as own,
-            ):
-                _search(placed, loaded, budget, watched, clock, own)
-        finally:
-            showing.stop()
-            if showing.lost is not None:
-                progress.note(
-                    f"the dashboard's study is not complete ({showing.lost}), the ledger is; "
-                    "a resumed run writes the study anew"
-                )
-    return summarise_run(run)
+    with told_end(run):
+        budget = Budget(loaded.sweep.search, run.stop_file, clock)
+        closing = closing_launches(loaded.sweep, scored=bool(loaded.task))
+        progress = Telling(progress, run, budget, closing)
+        if budget.ends is not None:
+            progress.note(budget.ends)
+        if loaded.sweep.engine.kind == "sglang" and elsewhere is None:
+            for crowd in gpu.crowded(Launches(loaded.sweep, os.environ).environment):
+                progress.note(f"{crowd}, before the first launch")
+        if loaded.sweep.engine.kind == "endpoint":
+            loaded = with_conversations(loaded, run, engine, progress.phase)
+            _measure_endpoint(Bench.prepare(engine, loaded, run, progress.phase), progress)
+        else:
+            # Before the first launch: a storage that does not work is a mistake in the sweep file.
+            layout = layout_of(run, loaded.sweep, loaded.space.points)
+            stored = stored_study(loaded, run, layout, progress.note)
+            showing = Showing(run, loaded.sweep, layout, stored)
+            watched = Watched(progress, showing)
+            try:
+                loaded = with_conversations(loaded, run, engine, watched.phase)
+                bench = Bench.prepare(engine, loaded, run, watched.phase)
+                with (
+                    _placed(bench, loaded, watched, elsewhere) as placed,
+                    taking_part(fleet, run, watched.note) as own,
+                ):
+                    _search(placed, loaded, budget, watched, clock, own, comm=elsewhere is None)
+            finally:
+                showing.stop()
+                if showing.lost is not None:
+                    progress.note(
+                        f"the dashboard's study is not complete ({showing.lost}), the ledger is; "
+                        "a resumed run writes the study anew"
+                    )
+        return summarise_run(run)
 
 
 @contextmanager
-def _placed(bench: Bench, loaded: LoadedSweep, progress: Progress) -> Iterator[Bench]:
-    """The bench with the places that `slots` asks for, until the block is through."""
-    slots = slots_of(loaded, os.environ)
-    if len(slots) < 2:
-        yield bench
-        return
-    for slot in slots:
-        progress.note(_slot_words(slot))
-    places = Slots(bare(bench), slots, progress.phase)
+def _placed(
+    bench: Bench, loaded: LoadedSweep, progress: Progress, elsewhere: PlacesMaker | None
+) -> Iterator[Bench]:
+    """The bench with the places that `slots` asks for, or those elsewhere, until the block is
+    through."""
+    places: Places
+    if elsewhere is not None:
+        places = elsewhere(bench, progress.phase)
+    else:
+        slots = slots_of(loaded, os.environ)
+        if len(slots) < 2:
+            yield bench
+            return
+        for slot in slots:
+            progress.note(slot.words())
+        places = Slots(bare(bench), slots, progress.phase)
     try:
         yield replace(bench, places=places)
     finally:
         with interrupts_deferred():
             places.close()
-
-
-def _slot_words(slot: Slot) -> str:
-    line = slot.line(alone=True)
-    gpus = "the GPUs as they are" if line.gpus is None else f"GPUs {', '.join(line.gpus)}"
-    if line.cpus is None:
-        return f"{slot.name}: {gpus}, any CPU (their NUMA node is not known)"
-    return f"{slot.name}: {gpus}, CPUs {line.cpus} of NUMA node {line.numa}"
 
 
 def _search(
@@ -231,57 +241,67 @@ def _search(
     progress: Progress,
     clock: Clock,
     together: Together | None,
+    *,
+    comm: bool,
 ) -> None:
-    """The baseline, then candidates."""
-    run, engine, pace = bench.run, bench.engine, Pace(loaded.sweep, clock)
+    """The baseline, then candidates. Not `comm`: the GPUs are not here to be timed."""
+    run, pace, blocks = bench.run, Pace(loaded.sweep, clock), Blocks.of(bench.engine, loaded)
     pace.know(run.ledger())
-    for note in Blocks.of(engine, loaded).notes():
+    for note in blocks.notes():
         progress.note(note)
-    baseline = _baseline(bench, _wanted(loaded, run), pace, progress)
-    if budget.why_not(pace.expected()) is None:
-        measure_abreast(bench, baseline, _wanted(loaded, run), progress)
-    left = narrowed_by_comm(loaded, run, budget, progress)
+    confirmed = confirms(bench.sweep, shared=bool(blocks.of_sweep), scored=bool(bench.task))
+    prompts = len(loaded.prompts)
+    baseline = _baseline(bench, _wanted(loaded, run), pace, progress, prompts, confirmed=confirmed)
+    left = narrowed_by_comm(loaded, run, budget, progress) if comm else Narrowed(loaded)
+    if not comm and has_choice(loaded):
+        progress.note("communication is not timed on a cluster: every setting is launched")
     study = study_of(left.loaded, run, progress.note, left.timed, together)
-    blocks, wanted = Blocks.of(engine, left.loaded), _wanted(left.loaded, run)
+    blocks, wanted = Blocks.of(bench.engine, left.loaded), _wanted(left.loaded, run)
     left_out, points = left.narrowing.counts, len(left.loaded.space.points)
-    search = Search(
-        study, blocks, bench, baseline, wanted, budget, pace, progress, points, left_out, together
-    )
-    search_candidates(search)
+    search_candidates(
+        Search(
+            study, blocks, bench, baseline, wanted, budget, pace, progress, points, left_out,
+            together,
+        )
+    )  # fmt: skip
 
 
 def _measure_endpoint(bench: Bench, progress: Progress) -> None:
     """The server as it is, once; nothing to compare it with."""
     if any(record.outcome == "ok" for record in bench.run.ledger().records):
+        write_ended(bench.run, Ended(True))
         progress.note("the server has been measured in this run, begin a new one to repeat that")
         return
     measured = bench.measure(Asked("candidate", None), None)
     progress.recorded(measured.record, Standing(1, 1, None, measured.record, None))
     if measured.failure is not None:
         raise measured.failure
+    write_ended(bench.run, Ended(True))
 
 
 def _wanted(loaded: LoadedSweep, run: Run) -> int:
     """Candidates in all."""
-    points = len(loaded.space.points)
-    if loaded.sweep.search.sampler == "grid":
-        return points
-    return min(points, run.settings.wanted)
+    points, grid = len(loaded.space.points), loaded.sweep.search.sampler == "grid"
+    return points if grid else min(points, run.settings.wanted)
 
 
-def _baseline(bench: Bench, wanted: int, pace: Pace, progress: Progress) -> Windows:
-    """The windows of the baseline, measured unless the ledger has it."""
+def _baseline(
+    bench: Bench, wanted: int, pace: Pace, progress: Progress, prompts: int, *, confirmed: bool
+) -> Windows:
+    """The windows of the baseline, measured unless the ledger has it. `confirmed`: the winner will
+    be, so the last baseline has windows on prompts that no candidate is chosen on."""
     known = bench.run.ledger().baseline
     if known is not None:
         assert known.samples is not None
         return read_samples(bench.run.within(known.samples))
     spec = bench.sweep
-    if confirms(spec) and not bench.held_out:
+    if confirmed and not bench.held_out:
         progress.note(
-            "the prompts are too few to hold some out: the winner is confirmed on those that it "
-            "was chosen on"
+            f"the prompts are too few to hold some out (there are {prompts}, "
+            f"{needed_to_hold_out(spec.workload)} are needed): the winner is confirmed on those "
+            "that it was chosen on"
         )
-    unseen = spec.baseline.launches == 1 and confirms(spec) and bool(bench.held_out)
+    unseen = spec.baseline.launches == 1 and confirmed and bool(bench.held_out)
     with pace.launching() as records:
         measured = bench.measure(Asked("baseline", None, held_out=unseen), None)
         records.append(measured.record)

@@ -3,12 +3,20 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from tuner.campaign.closing import baseline_in_the_middle, close, closing_s, is_baseline_due
+from tuner.campaign.abreast import measure_abreast
+from tuner.campaign.closing import (
+    baseline_in_the_middle,
+    close,
+    closing_s,
+    has_closing,
+    is_baseline_due,
+)
 from tuner.campaign.flight import Flight
 from tuner.campaign.going import Search, standing_of
 from tuner.campaign.studied import line_of, verdict_of
 from tuner.campaign.together import ELSEWHERE
 from tuner.engine.process import interrupts_deferred
+from tuner.ledger.ended import Ended, write_ended
 from tuner.ledger.record import TrialRecord
 from tuner.search.asked import Proposal
 from tuner.sweep.point import Point
@@ -18,7 +26,11 @@ from tuner.trial.shared import SharedTrial, launches_together, measure_together
 
 
 def search_candidates(search: Search) -> None:
-    """Candidates until enough, a launch for each or for each block; then the winner alone."""
+    """Candidates until enough, a launch for each or for each block; then the winner alone. Before
+    them, where there are several places, what servers in them do to each other."""
+    write_ended(search.bench.run, Ended(False, None, has_closing(search)))
+    if search.room > 0:
+        measure_abreast(search, search.pace.expected(search.shared_points) + closing_s(search))
     _finish_cut_off(search)
     candidates = _Candidates(search)
     try:
@@ -30,6 +42,14 @@ def search_candidates(search: Search) -> None:
         raise
     if not candidates.has_failed:
         close(search)
+    _say_how_it_ended(search, has_failed=candidates.has_failed)
+
+
+def _say_how_it_ended(search: Search, *, has_failed: bool) -> None:
+    undone = [*search.undone, *search.unclosed]
+    missing = has_closing(search) if has_failed else bool(search.unclosed)
+    why = undone[0] if undone else None
+    write_ended(search.bench.run, Ended(not undone, why, missing))
 
 
 @dataclass(frozen=True)
@@ -70,7 +90,7 @@ class _Candidates:
                 if self.flight.tags:
                     break  # it is measured alone
                 baseline_in_the_middle(self.search)
-                self.held.pop(0)
+                continue  # it took time: perhaps there is none left for the candidate
             self._begin(proposal)
         if not self.flight.tags:
             return self._waits_for_others()
@@ -88,8 +108,11 @@ class _Candidates:
         if self.failures and len(running) >= most - self.failures:
             return False  # the next ones may fail as well
         ahead = search.pace.expected(search.shared_points) + closing_s(search)
+        if is_baseline_due(search):
+            ahead += search.pace.expected()
         if (why := search.budget.why_not(ahead)) is not None:
             search.progress.note(f"{why}, no new candidate is begun")
+            search.undone.append(why)
             self.is_over = True
             return False
         return True
@@ -180,6 +203,7 @@ class _Candidates:
             )
         if self.failures >= bench.sweep.search.max_failures and not self.has_failed:
             search.progress.note(f"{self.failures} trials in a row failed, the run stops")
+            search.undone.append(f"{self.failures} trials in a row failed")
             self.has_failed = True
 
 

@@ -7,10 +7,10 @@ from tuner.choice import complexity, fastest_candidate, is_refuted, is_tied
 from tuner.engine.base import plain_config, server_config
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import TrialRecord
-from tuner.sweep.model import Sweep
 from tuner.sweep.point import Point
 from tuner.trial.baselines import is_due_at_the_end, is_due_in_the_middle
 from tuner.trial.bench import Asked
+from tuner.trial.confirming import confirms
 
 MAX_CONFIRMED = 3
 """Winners that are launched once more, where each one's own launch refutes it."""
@@ -51,11 +51,17 @@ def closing_s(search: Search) -> float:
     return seconds + _confirming_s(search) + _settings_s(search)
 
 
+def has_closing(search: Search) -> bool:
+    """Whether a run like this one has launches after its candidates, where its winner stands."""
+    sweep = search.bench.sweep
+    settings = bool(sweep.space.env or sweep.space.flags)
+    return sweep.baseline.launches > 1 or _confirms(search) or settings
+
+
 def _confirming_s(search: Search) -> float:
-    sweep, bench = search.bench.sweep, search.bench
-    if not confirms(sweep) and not bench.task:
+    if not _confirms(search):
         return 0.0
-    return search.pace.expected(held_out=bool(bench.held_out))
+    return search.pace.expected(held_out=bool(search.bench.held_out))
 
 
 def _settings_s(search: Search) -> float:
@@ -64,9 +70,10 @@ def _settings_s(search: Search) -> float:
     return search.pace.expected() if space.env or space.flags else 0.0
 
 
-def confirms(sweep: Sweep) -> bool:
+def _confirms(search: Search) -> bool:
     """Whether a winner is launched once more, whichever it is."""
-    return "confirm" in sweep.search.active_stages or sweep.server.step_switch
+    shared, scored = bool(search.blocks.of_sweep), bool(search.bench.task)
+    return confirms(search.bench.sweep, shared=shared, scored=scored)
 
 
 def is_baseline_due(search: Search) -> bool:
@@ -86,13 +93,14 @@ def _baseline_at_the_end(search: Search) -> None:
     its = search.pace.expected(held_out=_is_unseen(search))
     if (why := search.budget.why_not(its + _confirming_s(search))) is not None:
         search.progress.note(f"{why}, the baseline is not launched again")
+        search.unclosed.append(why)
         return
     _baseline_again(search, at_the_end=True)
 
 
 def _is_unseen(search: Search) -> bool:
     """Whether the last baseline is also measured on prompts that no candidate is chosen on."""
-    return confirms(search.bench.sweep) and bool(search.bench.held_out)
+    return _confirms(search) and bool(search.bench.held_out)
 
 
 def _baseline_again(search: Search, *, at_the_end: bool) -> None:
@@ -140,14 +148,15 @@ def _confirm_one(search: Search) -> bool:
         recommended = search.study.recommended()
         if recommended is not None and _is_better(recommended[0], fastest, search):
             point, decision = recommended
-    always = "confirm" in bench.sweep.search.active_stages or bool(bench.task)
-    if decision is None and not (always or fastest.warm_steps or fastest.fell_behind):
+    own = confirms(bench.sweep, shared=bool(fastest.warm_steps), scored=bool(bench.task))
+    if decision is None and not (own or fastest.fell_behind):
         return False
     if any(each.role == "confirm" and each.at == point for each in ledger.records):
         return False
     unseen = any(each.held_out is not None for each in ledger.baselines)
     if (why := search.budget.why_not(search.pace.expected(held_out=unseen))) is not None:
         search.progress.note(f"{why}, the winner has no launch of its own")
+        search.unclosed.append(why)
         return False
     asked = Asked("confirm", point, decision, held_out=unseen)
     with search.pace.launching() as records:
@@ -170,6 +179,7 @@ def _without_speculation(search: Search) -> None:
         return
     if (why := search.budget.why_not(search.pace.expected())) is not None:
         search.progress.note(f"{why}, the winner's settings are not launched without speculation")
+        search.unclosed.append(why)
         return
     with search.pace.launching() as records:
         record = bench.measure(Asked("plain", settings), search.baseline).record

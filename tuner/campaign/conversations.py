@@ -21,7 +21,7 @@ from tuner.sweep.turns import has_answers, turn_of, with_answer
 from tuner.sweep.workload import read_prompts
 from tuner.trial.attempt import ATTEMPTS
 from tuner.trial.phase import Phase
-from tuner.trial.sent import sent_of
+from tuner.trial.sent import sent_of, writes_answers
 from tuner.whole import write_text
 
 STREAMS = 64
@@ -37,7 +37,7 @@ def with_conversations(
     run sends are answered. Raises EngineFailure where no server answers, UserError where the file
     of a run that has measured already is gone or is not this run's.
     """
-    if loaded.sweep.workload.turns != "all" or all(map(has_answers, loaded.prompts)):
+    if not writes_answers(loaded):
         return loaded
     wanted = sent_of(loaded).conversations
     asked = [each for each in loaded.prompts if each.id in wanted and not has_answers(each)]
@@ -91,12 +91,11 @@ def _answered(
     launch_id, again = ledger.next_launch, None
     for attempt in range(ATTEMPTS):
         launch_id = run.free_launch(launch_id)
-        phase = Phase(ledger.next_trial, "baseline", None, "launching", again=again)
+        phase = Phase(ledger.next_trial, "baseline", None, "answering", again=again)
         report(phase)
         try:
             server = engine.launch(server_config(sweep, None), run.log_file(launch_id), launch_id)
             try:
-                report(replace(phase, doing="answering"))
                 return _talk(sweep, prompts, server, engine)
             finally:
                 report(replace(phase, doing="stopping"))

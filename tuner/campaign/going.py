@@ -8,7 +8,7 @@ from typing import Protocol
 from tuner.campaign.budget import Budget, Pace
 from tuner.campaign.racing import Races
 from tuner.campaign.together import Together
-from tuner.choice import fastest_candidate, objective_of
+from tuner.choice import fastest_candidate, objective_of, tied_candidates
 from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.settled import Settling
@@ -32,6 +32,8 @@ class Standing:
     best: TrialRecord | None
     """The fastest candidate so far, also where the baseline is faster."""
     best_value: float | None
+    alike: int = 1
+    """Candidates that the measurements do not tell apart from the fastest, `best` among them."""
 
 
 class Progress(Protocol):
@@ -69,6 +71,10 @@ class Search:
 
     together: Together | None = None
     """The other workers of the search; None of a run alone."""
+    undone: list[str] = field(default_factory=list)
+    """Why no further candidate is begun, as it comes, where some are still to be."""
+    unclosed: list[str] = field(default_factory=list)
+    """Why a closing launch that was due is not made."""
 
     @cached_property
     def races(self) -> Races:
@@ -103,4 +109,5 @@ def standing_of(bench: Bench, wanted: int, record: TrialRecord) -> Standing:
     """How far the run is, from its ledger, after `record`."""
     ledger, spec = bench.run.ledger(), bench.sweep.search.objective
     best, best_value = fastest_candidate(ledger, spec)
-    return Standing(len(ledger.candidates), wanted, objective_of(record, spec), best, best_value)
+    value, alike = objective_of(record, spec), len(tied_candidates(ledger, spec))
+    return Standing(len(ledger.candidates), wanted, value, best, best_value, alike)

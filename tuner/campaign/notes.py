@@ -42,7 +42,9 @@ def trial_note(record: TrialRecord, sweep: Sweep) -> str:
         kind = "It cannot be served" if record.outcome == "infeasible" else "It failed"
         parts.append(f"**{kind}: {escaped(record.failure)}.** {escaped(record.message or '')}")
     if record.broken:
-        parts.append(f"**It breaks limits:** {escaped(broken_words(record.broken))}.")
+        parts.append(
+            f"**It breaks limits:** {escaped(broken_words(record.broken, record.metrics))}."
+        )
     if record.metrics:
         parts.append(_figures(record.metrics))
     if record.decision is not None:

@@ -7,6 +7,7 @@ from tuner.choice import fastest_candidate
 from tuner.ledger.raw_samples import samples_of
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
+from tuner.ledger.side_by_side import interference
 from tuner.measure.racing import WindowSpread
 from tuner.search.decision import Decision
 from tuner.sweep.level import Level
@@ -54,12 +55,28 @@ class Races:
         """The best candidate so far, or the baseline where that is faster."""
         best, value = fastest_candidate(self.run.ledger(), self.sweep.search.objective)
         if best is None or value is None or value <= 1:
-            return "no speculation", self.baseline
+            return self._no_speculation()
         if self._incumbent is None or self._incumbent[0] != best.trial:
             self._incumbent = best.trial, samples_of(self.run, best)
         if not self._incumbent[1]:  # its samples are gone; the baseline's are checked at the start
-            return "no speculation", self.baseline
+            return self._no_speculation()
         return f"trial {best.trial}, the best before it", self._incumbent[1]
+
+    def _no_speculation(self) -> tuple[str, Windows]:
+        """The baseline; where others beside it slow it down, as it was in the place that they slow
+        down most: a candidate has them beside it as well, and a race cannot be taken back."""
+        ledger, slowest = self.run.ledger(), None
+        for record in ledger.records:
+            if record.role != "abreast" or record.place is None or record.outcome != "ok":
+                continue
+            for level in self.sweep.workload.levels:
+                known = interference(ledger, record.place, level)
+                if known is not None and known.value < (1.0 if slowest is None else slowest[0]):
+                    slowest = known.value, record
+        windows = {} if slowest is None else samples_of(self.run, slowest[1])
+        if not windows:
+            return "no speculation", self.baseline
+        return "no speculation with others beside it", windows
 
     def _of(self, records: Iterable[TrialRecord]) -> list[Mapping[Level, WindowSpread]]:
         metric = self.sweep.search.objective.metric

@@ -166,7 +166,7 @@ def _attributes(record: TrialRecord) -> Iterator[tuple[str, Any]]:
         if (value := getattr(record, name)) is not None:
             yield name, value
     if record.broken:
-        yield "limits", shortened(broken_words(record.broken))
+        yield "limits", shortened(broken_words(record.broken, record.metrics))
     yield "doubts", sum(check.get("level") == "doubt" for check in record.checks)
     for level, figures in record.metrics.items():
         is_rate = isinstance(level_of(level), Rate)

@@ -146,7 +146,7 @@ def verdict_of(record: TrialRecord, spec: ObjectiveSpec, *, levels: bool = True)
     return Verdict(
         "ok",
         value,
-        f"limits: {broken_words(record.broken)}" if over else None,
+        f"limits: {broken_words(record.broken, record.metrics)}" if over else None,
         _levels(record) if levels else _NO_LEVELS,
         over,
         _spread(record),

@@ -102,6 +102,26 @@ class SlotCount(click.ParamType["int | Literal['auto']"]):
         return int(text)
 
 
+class LaunchTime(click.ParamType[float]):
+    """Reads a duration above 0, `15m`, as seconds."""
+
+    name = "15m"
+
+    def convert(
+        self, value: object, param: click.Parameter | None, ctx: click.Context | None
+    ) -> float:
+        """The seconds; or click's own refusal with exit code 2."""
+        from tuner.sweep.durations import parse_duration
+
+        try:
+            seconds = float(parse_duration(str(value)))
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+        if seconds <= 0:
+            self.fail(f"'{value}' is no time that a launch takes, write 15m", param, ctx)
+        return seconds
+
+
 class Percent(click.ParamType[float]):
     """Reads a share: `2%`, or `0.02`. A bare number from 0.1 on could be meant as either."""
 

@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +22,10 @@ from tuner.errors import UserError
 from tuner.sweep.door import load_sweep
 from tuner.sweep.durations import parse_duration
 
-UNIT = "microseconds of one all-reduce"
+UNIT = "microseconds of one all-reduce; in brackets 95 % intervals over the rounds"
+OF_A_PRESET = "microseconds of all all-reduces of one verify pass together, as the preset has them"
+OTHERS = 5
+"""Settings that are shown beside those worth a server."""
 UNLIMITED = 10_000
 """A width that no table reaches."""
 
@@ -93,7 +96,7 @@ def run_comm(
     if as_json:
         click.echo(text)
     else:
-        _show(results, decided)
+        _show(results, decided, out)
 
 
 def _measure(file: Path | None, engine: str | None, wanted: Wanted) -> CommResults:
@@ -108,52 +111,61 @@ def _say(line: str) -> None:
     click.echo(f"specbench: {line}", err=True)
 
 
-def _show(results: CommResults, decided: Screened) -> None:
+def _show(results: CommResults, decided: Screened, out: Path | None) -> None:
     title = f"all-reduce over {results.tp} ranks, {results.backend}, {results.device}"
     console = Console(highlight=False, markup=False, soft_wrap=False)
-    table = _table(title, results, decided)
+    shown = _shown(results, decided)
+    table = _table(title, results, decided, shown)
     if console.measure(table, options=console.options.update(width=UNLIMITED)).minimum <= (
         console.width
     ):
         console.print(table)
     else:  # a table that does not fit would lose digits
-        _show_lines(title, results, decided)
+        _show_lines(title, results, decided, shown)
+    if (more := len(results.measured) - len(shown)) > 0:
+        click.echo(f"{more} more, none worth a server: {out or '--out FILE or --json'} has all")
     for note in results.notes:
         click.echo(f"note: {note}")
     names = ", then ".join(each.setting.label() for each in decided.keep)
     click.echo(f"worth a server: {names}")
 
 
-def _table(title: str, results: CommResults, decided: Screened) -> Table:
+def _unit(results: CommResults) -> str:
+    return OF_A_PRESET if results.simulated else UNIT
+
+
+def _table(title: str, results: CommResults, decided: Screened, shown: Sequence[Measured]) -> Table:
     table = Table(
         title=title,
         title_justify="left",
-        caption=f"{UNIT}; in brackets 95 % intervals over the rounds",
+        caption=_unit(results),
         caption_justify="left",
     )
     table.add_column("setting", overflow="fold", min_width=20)
     for message in results.messages:
         table.add_column(message.label(), justify="right", no_wrap=False, min_width=11)
     table.add_column("verdict", overflow="fold", min_width=24)
-    for each in _ranked(results, decided):
+    for each in shown:
         cells = [_cell(each, index) for index in range(len(results.messages))]
         table.add_row(each.setting.label(), *cells, decided.verdict(each.setting))
     return table
 
 
-def _show_lines(title: str, results: CommResults, decided: Screened) -> None:
-    click.echo(f"{title}; {UNIT}; in brackets 95 % intervals over the rounds")
+def _show_lines(
+    title: str, results: CommResults, decided: Screened, shown: Sequence[Measured]
+) -> None:
+    click.echo(f"{title}; {_unit(results)}")
     kept = {each.setting for each in decided.keep}
-    for each in _ranked(results, decided):
+    for each in shown:
         click.echo(f"{each.setting.label()}: {decided.verdict(each.setting)}")
         if each.setting in kept:
             for index, message in enumerate(results.messages):
                 click.echo(f"  {message.label()}: {_cell(each, index)}")
 
 
-def _ranked(results: CommResults, decided: Screened) -> list[Measured]:
+def _shown(results: CommResults, decided: Screened) -> list[Measured]:
     found = {each.setting: each for each in results.measured}
-    return [found[setting] for setting in decided.ranked()]
+    return [found[setting] for setting in decided.shown(OTHERS)]
 
 
 def _cell(each: Measured, index: int) -> str:

@@ -13,6 +13,7 @@ from tuner.cli.arguments import (
     RUN,
     SWEEP_FILE,
     DeadlineText,
+    LaunchTime,
     Percent,
     SlotCount,
     TrialCount,
@@ -44,6 +45,10 @@ def specbench() -> None:
 @click.option("--deadline", type=DeadlineText(), help="Instead of search.deadline, such as 07:30.")
 @click.option("--share-gpus", is_flag=True, help="Also beside another specbench run on them.")
 @click.option("--slots", type=SlotCount(), help="Instead of the file's slots: auto, 1, 2, ...")
+@click.option("--ray", metavar="ADDRESS", help="Launch on the nodes of this Ray cluster.")
+@click.option(
+    "--ray-resource", metavar="NAME", help="On those of its nodes that have this resource."
+)
 @click.option("--dry-run", is_flag=True, help="The same as specbench plan FILE.")
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
 @click.pass_context
@@ -107,6 +112,8 @@ def worker(
 @click.option("--sglang", "release", metavar="VERSION", help="Plan for this SGLang release.")
 @click.option("--gpu-memory", type=click.FloatRange(min=0, min_open=True), metavar="GIB",
               help="What a GPU has; default: as NVML says.")  # fmt: skip
+@click.option("--launch", type=LaunchTime(), metavar="15m",
+              help="How long a launch takes; default: as in earlier runs.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the plan as JSON.")
 def plan(
     file: Path,
@@ -117,6 +124,7 @@ def plan(
     slots: int | Literal["auto"] | None,
     release: str | None,
     gpu_memory: float | None,
+    launch: float | None,
     as_json: bool,
 ) -> None:
     """Show what a sweep would launch, with the exact commands. Launches nothing."""
@@ -130,7 +138,7 @@ def plan(
     if slots is not None:
         loaded = with_slots(loaded, slots)
     earlier = earlier_trials(Path("results") / loaded.sweep.name, loaded.sweep.engine.kind)
-    made = make_plan(loaded, earlier, release, gpu_memory)
+    made = make_plan(loaded, earlier, release, gpu_memory, launch)
     if trials is not None and (unused := unused_trials(made.loaded)):
         made = replace(made, notes=(*made.notes, unused))
     cut = None if show_all else limit
@@ -177,7 +185,8 @@ def comm(
     """Time all-reduces of the model's sizes under each NCCL setting of SWEEP.
 
     Says which settings are worth launching servers for, which are alike, and which lose, hang or
-    crash. Runs for about a minute; needs the GPUs to be free.
+    crash. Takes about a minute for four settings (plan says how long SWEEP's take); needs the GPUs
+    to be free.
     """
     from tuner.cli.comm import run_comm, wanted_of
 

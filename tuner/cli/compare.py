@@ -91,4 +91,18 @@ def _gate(comparison: "Comparison", threshold: float) -> int:
         return REGRESSION
     comparison.refuse_incomparable()
     comparison.refuse_unjudged()
+    click.echo(_passed(comparison, threshold), err=True)
     return 0
+
+
+def _passed(comparison: "Comparison", threshold: float) -> str:
+    """That the gate let all through, and which row came nearest to it."""
+    said = f"gate {100 * threshold:g} %: passed"
+    known = [(row.ratio.high, row) for row in comparison.gated if row.ratio and row.ratio.high]
+    if not known:
+        return said
+    high, row = min(known, key=lambda pair: pair[0])
+    return (
+        f"{said} (the nearest, {row.what} of {row.run} {at(row.concurrency)}, has "
+        f"{ratio(row.ratio)}; {high:.3f} is not below {1 - threshold:g})"
+    )

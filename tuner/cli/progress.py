@@ -11,6 +11,8 @@ from rich.status import Status
 from tuner.campaign.going import Standing
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
+from tuner.measure.spelled import speed_words
+from tuner.measure.statistics import Metric
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.durations import spell_time
 from tuner.sweep.level import at
@@ -49,6 +51,9 @@ class Watch:
 
     def phase(self, phase: Phase) -> None:
         """The live line; without a terminal only a trial's beginning is a line of its own."""
+        if phase.doing == "over":
+            self.places.pop(phase.place or "", None)
+            return
         doing: str = phase.doing
         if doing == "measuring" and phase.window is not None:
             doing = f"measuring {phase.window}/{phase.windows}"
@@ -58,14 +63,17 @@ class Watch:
         trial = f"{where}, {plain}{self._name(phase.point)}"
         if phase.doing == "launching" and phase.sharing > 1:
             trial += f" and {phase.sharing - 1} more in one launch"
-        if phase.again is not None and phase.doing == "launching":
+        if phase.doing == "answering":
+            trial, doing = "no speculation", "writing the answers between turns"
+            doing += " (conversations.jsonl)"
+        if phase.again is not None and phase.doing in ("launching", "answering"):
             self.console.print(f"{trial}: trying again: {phase.again}")
         if self._endpoint is not None and phase.doing == "launching":
             trial, doing = f"trial {phase.trial}", f"measuring {self._endpoint}"
         text = f"{trial}: {doing}{level}{self._so_far()}"
         if self.status is not None:
             self.status.update(self._beside(phase, f"{trial}: {doing}{level}"))
-        elif phase.doing == "launching":
+        elif phase.doing in ("launching", "answering"):
             self.console.print(text)
 
     def _beside(self, phase: Phase, text: str) -> str:
@@ -80,13 +88,14 @@ class Watch:
         """One line for each trial that ended."""
         self.standing = standing
         self.measured += 1
-        if record.place is not None:
-            self.places.pop(record.place.name, None)
         count = f" [{standing.done}/{standing.wanted}]" if record.role == "candidate" else ""
         name = self._name(record.at)
         name = record.label if record.role in ("plain", "abreast") else name
         name += " with a launch of its own" if record.role == "confirm" else ""
-        self.console.print(f"trial {record.trial}{count}, {name}: {outcome(record)}")
+        self.console.print(f"trial {record.trial}{count}, {name}: {self._outcome(record)}")
+
+    def _outcome(self, record: TrialRecord) -> str:
+        return outcome(record, self.loaded.sweep.search.objective.metric)
 
     def step(self, message: str) -> None:
         """The live line; a line of its own without a terminal."""
@@ -116,7 +125,9 @@ class Watch:
             return ""
         parts = []
         if self.standing.best_value is not None:
-            parts.append(f"best so far {self.standing.best_value:.3f}x")
+            alike = self.standing.alike
+            among = f", simplest of {alike} alike" if alike > 1 else ""
+            parts.append(f"best so far {self.standing.best_value:.3f}x{among}")
         left = self.standing.wanted - self.standing.done
         if self.measured and left > 0:
             each = (time.monotonic() - self.began) / self.measured
@@ -129,15 +140,18 @@ def name_of(point: Point | None) -> str:
     return "baseline" if point is None else point.label()
 
 
-def outcome(record: TrialRecord) -> str:
-    """`94.1 tok/s, 1.05x`, level by level, or why there is no number."""
+def outcome(record: TrialRecord, metric: Metric) -> str:
+    """`94.1 output tok/s, 1.05x`, level by level, or why there is no number. `metric`: whose ratio
+    the speed-up is."""
     if record.outcome != "ok":
         return f"{record.outcome}, {record.failure}: {record.message}"
     shown = []
     for level, figures in record.metrics.items():
         at = f"{level if '/s' in level else f'c{level}'} " if len(record.metrics) > 1 else ""
         ratio = figures.get("speedup")
-        shown.append(
-            f"{at}{figures['output_tok_s']:.1f} tok/s" + (f", {ratio:.3f}x" if ratio else "")
+        speed = figures.get(metric)
+        told = (
+            f"no {speed_words(metric)}" if speed is None else f"{speed:.1f} {speed_words(metric)}"
         )
+        shown.append(f"{at}{told}" + (f", {ratio:.3f}x" if ratio else ""))
     return "; ".join(shown)

@@ -8,14 +8,18 @@ from typing import Any
 
 import click
 
+from tuner.campaign.workers import resume_words
 from tuner.choice import fastest_candidate
 from tuner.errors import UserError
+from tuner.fastest import speedups_of
 from tuner.ledger.at_work import State, read_state
+from tuner.ledger.ended import read_ended
 from tuner.ledger.leftover import clear, leftovers
 from tuner.ledger.run import Run
+from tuner.ledger.settled import settle
 from tuner.sweep.document import read_document
 from tuner.sweep.durations import spell_time
-from tuner.sweep.level import at
+from tuner.sweep.level import at, level_of
 from tuner.sweep.space import Space
 
 
@@ -33,19 +37,25 @@ def status_of(run: Run) -> dict[str, Any]:
 
     `state` is `running`; `stopping` once it was asked to stop; `elsewhere` where another host says
     that it runs there, which cannot be seen from here; `killed` where it ended without a word; or
-    `ended`.
+    `ended`. `is_due`: `--resume` has something to launch, by what the last call said of its end,
+    or by the number of candidates where it said nothing.
     """
     is_held, told = run.is_being_written, read_state(run)
     if told is not None and not is_held:  # it may have begun in between
         is_held = run.is_being_written
-    ledger, sweep = run.ledger(), run.sweep()
-    best, value = fastest_candidate(ledger, sweep.search.objective)
+    ledger, sweep, ended = run.ledger(), run.sweep(), read_ended(run)
+    # As the report has it: over all launches of the baseline.
+    best, value = fastest_candidate(settle(run).ledger, sweep.search.objective)
+    wanted = _wanted(run)
     return {
         "run": str(run.path),
         "state": _state(run, is_held, told),
         "now": None if told is None else asdict(told),
         "done": len(ledger.candidates),
-        "wanted": _wanted(run),
+        "wanted": wanted,
+        "is_due": len(ledger.candidates) < wanted if ended is None else not ended.finished,
+        "ended_early": None if ended is None else ended.why,
+        "closing_missing": ended is not None and ended.closing,
         "failed": sum(each.outcome != "ok" for each in ledger.candidates),
         "has_baseline": ledger.baseline is not None,
         "best": None
@@ -54,6 +64,7 @@ def status_of(run: Run) -> dict[str, Any]:
             "trial": best.trial,
             "configuration": None if best.at is None else best.at.label(),
             "speedup": value,
+            "by_concurrency": {str(k): each.value for k, each in speedups_of(best).items()},
         },
         "report": str(run.report_md) if run.report_md.exists() else None,
     }
@@ -85,7 +96,12 @@ def _lines(found: dict[str, Any]) -> list[str]:
         lines.append(f"  process {now['pid']} on {now['host']}, since {now['began']}")
         for place, doing in (now.get("places") or {}).items():
             lines.append(f"  {place}, {doing}")
-        about = "" if now["trial"] is None else f"trial {now['trial']}, {now['configuration']}: "
+        closing = {"confirm": "closing: winner again, ", "plain": "closing: its settings alone, "}
+        about = (
+            ""
+            if now["trial"] is None
+            else f"{closing.get(now['role'], '')}trial {now['trial']}, {now['configuration']}: "
+        )
         window = "" if now["window"] is None else f" {now['window']}/{now['windows']}"
         level = "" if now["concurrency"] is None else f" {at(now['concurrency'])}"
         if not now.get("places"):
@@ -94,14 +110,30 @@ def _lines(found: dict[str, Any]) -> list[str]:
     lines.append(count + (f", {found['failed']} without numbers" if found["failed"] else ""))
     if best is not None and best["speedup"] is not None:
         name = best["configuration"] or "the server as it is"
-        lines.append(f"  best so far: trial {best['trial']}, {name}, {best['speedup']:.3f}x")
+        levels = best["by_concurrency"]
+        each = [f"{ratio:.3f}x {at(level_of(level))}" for level, ratio in levels.items()]
+        figures = "; ".join(each) if len(each) > 1 else f"{best['speedup']:.3f}x"
+        lines.append(f"  best so far: trial {best['trial']}, {name}, {figures}")
     if now is not None and now["left_s"] is not None and found["state"] == "running":
         lines.append(f"  about {spell_time(now['left_s'])} left")
-    if found["state"] in ("killed", "ended") and found["done"] < found["wanted"]:
-        lines.append(f"  go on with: specbench sweep --resume {found['run']}")
+    if found["state"] in ("killed", "ended"):
+        lines += _due(found)
     if found["report"] is not None:
         lines.append(f"  report: {found['report']}")
     return lines
+
+
+def _due(found: dict[str, Any]) -> list[str]:
+    """What `--resume` would do, in lines; that it would do nothing where that is not plain."""
+    if not found["is_due"]:
+        done_with = found["done"] < found["wanted"]
+        return ["  the search ended by itself: nothing is left to launch"] if done_with else []
+    lines = []
+    if found["ended_early"] is not None:
+        lines.append(f"  ended early: {found['ended_early']}")
+    if found["done"] >= found["wanted"] and found["closing_missing"]:
+        lines.append("  closing launches are missing")
+    return [*lines, f"  go on with: {resume_words(Run.open(Path(found['run'])))}"]
 
 
 _STATES = {
@@ -126,7 +158,7 @@ def ask_to_stop(path: Path) -> None:
     if state != "elsewhere" and not run.is_being_written:  # it ended in this moment
         run.stop_file.unlink(missing_ok=True)
     click.echo(f"{path}: ends after the trial that runs, with a report")
-    click.echo(f"it can go on later: specbench sweep --resume {path}")
+    click.echo(f"it can go on later: {resume_words(run)}")
 
 
 def clean(paths: list[Path], is_asked_for_all: bool, does: bool) -> int:

@@ -9,18 +9,24 @@ from rich.table import Table
 
 from tuner.choice import objective_of
 from tuner.crossing import crossing_words, overload_words
-from tuner.engine.script import shell_line
+from tuner.engine.base import Command
+from tuner.engine.script import of_every_rank, shell_line
 from tuner.fastest import speedups_of
+from tuner.ledger.baseline_words import disagreement
 from tuner.ledger.output_words import outputs_words, task_words
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.side_by_side import side_words
+from tuner.measure.spelled import speed_words
+from tuner.measure.statistics import Interval, Metric
 from tuner.memory.planned import words
 from tuner.plan import Plan
-from tuner.result import Result, far_words, held_out_of
-from tuner.sweep.level import at, named
+from tuner.result import Result, far_words, held_out_speedups
+from tuner.sweep.level import at, level_in, named
 from tuner.sweep.model import Sweep
+from tuner.trial.sent import load_words
 
-COLUMNS = ("tok/s", "speed-up", "AL", "first", "TTFT", "TPOT")
+COLUMNS = ("speed-up", "AL", "first", "TTFT", "TPOT")
+"""After the throughput that the run maximised."""
 UNLIMITED = 10_000
 """A width that no table reaches."""
 TOP = 10
@@ -34,6 +40,7 @@ def show_plan(plan: Plan, limit: int | None) -> None:
     for word, reasons in (("dropped", space.dropped), ("collapsed", space.collapsed)):
         for reason, count in reasons.items():
             click.echo(f"  {count:,} {word}: {reason}")
+    click.echo(f"  {load_words(plan.loaded)}")
     for note in plan.notes:
         click.echo(f"  {note}")
     estimate = plan.estimate
@@ -42,14 +49,21 @@ def show_plan(plan: Plan, limit: int | None) -> None:
         click.echo("  nothing is launched: the server that runs is measured as it is")
         return
     _show_memory(plan)
-    click.echo(f"\nbaseline: no speculation\n  {shell_line(plan.baseline)}")
+    _show_command("baseline: no speculation", plan.baseline)
     for block, command in plan.shared[:limit]:
-        click.echo(f"\none launch, {block.label()}\n  {shell_line(command)}")
+        _show_command(f"one launch, {block.label()}", command)
     for number, (point, command) in enumerate(plan.commands[:limit], start=1):
-        click.echo(f"\n{number}. {point.label()}\n  {shell_line(command)}")
+        _show_command(f"{number}. {point.label()}", command)
     left = len(plan.commands) - len(plan.commands[:limit])
     if left:
         click.echo(f"\n... and {left:,} more, --all shows them")
+
+
+def _show_command(title: str, command: Command) -> None:
+    """One line of a shell; of a server that spans nodes one for each."""
+    click.echo(f"\n{title}")
+    for each in of_every_rank(command):
+        click.echo(f"  {shell_line(each)}")
 
 
 def _show_memory(plan: Plan) -> None:
@@ -67,14 +81,17 @@ def show_result(result: Result, sweep: Sweep, report: Path) -> None:
     records = _ranked(result, sweep)
     console = Console(highlight=False, markup=False, soft_wrap=False)
     simulated = " (simulated)" if any(each.engine == "simulated" for each in records) else ""
+    metrics = {} if result.baseline is None else result.baseline.metrics
     for level in sweep.workload.levels:
-        title = f"{sweep.name}{simulated}, {named(level)}"
-        table = _table(title, records, str(level))
+        shown = level_in(str(level), metrics) if str(level) in metrics else level
+        title = f"{sweep.name}{simulated}, {named(shown)}"
+        metric = sweep.search.objective.metric
+        table = _table(title, records, str(level), metric)
         unlimited = console.options.update(width=UNLIMITED)
         if console.measure(table, options=unlimited).minimum <= console.width:
             console.print(table)
         else:  # a table that does not fit would lose digits
-            click.echo("\n".join(_lines(title, records, str(level))))
+            click.echo("\n".join(_lines(title, records, str(level), metric)))
     first, *rest = _answer(result).splitlines()
     click.echo("\n".join([f"{first}{simulated}", *rest]))
     click.echo(f"report: {report}")
@@ -86,7 +103,8 @@ def _ranked(result: Result, sweep: Sweep) -> list[TrialRecord]:
     spec = sweep.search.objective
     candidates = [each for each in result.settled.ledger.candidates if each.metrics]
     if sweep.engine.kind == "endpoint":
-        return candidates
+        # One that does not speculate is recorded as a baseline.
+        return [each for each in result.settled.ledger.records if each.metrics]
     measured = [
         (value, record)
         for record in candidates
@@ -100,36 +118,45 @@ def _ranked(result: Result, sweep: Sweep) -> list[TrialRecord]:
     return [*plain, *ranked[:TOP]]
 
 
-def _table(title: str, records: list[TrialRecord], level: str) -> Table:
-    caption = "AL: accept length; first: accept rate at position 1; TTFT, TPOT: p50 in ms"
+def _table(title: str, records: list[TrialRecord], level: str, metric: Metric) -> Table:
+    caption = (
+        f"speed-up: of {speed_words(metric)}; AL: accept length; first: accept rate at position 1; "
+        "TTFT, TPOT: p50 in ms"
+    )
     table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
     table.add_column("configuration", overflow="fold", min_width=24)
-    for name in COLUMNS:
+    speed = speed_words(metric).replace(" ", "\n")  # in one line it would cost the narrow terminal
+    for name in (speed, *COLUMNS):
         table.add_column(name, justify="right", no_wrap=True)
     for record in records:
-        table.add_row(_name(record), *_cells(record, level))
+        table.add_row(_name(record, records), *_cells(record, level, records, metric))
     return table
 
 
-def _lines(title: str, records: list[TrialRecord], level: str) -> Iterator[str]:
+def _lines(title: str, records: list[TrialRecord], level: str, metric: Metric) -> Iterator[str]:
     """The table's figures that decide, a line each, for a terminal that is too narrow for it."""
     yield title
     for record in records:
-        yield _name(record)
-        for name, cell in list(zip(COLUMNS, _cells(record, level), strict=True))[:3]:
+        yield _name(record, records)
+        names = (speed_words(metric), *COLUMNS)
+        cells = _cells(record, level, records, metric)
+        for name, cell in list(zip(names, cells, strict=True))[:3]:
             yield f"  {name}: {cell}"
 
 
-def _name(record: TrialRecord) -> str:
-    return f"{record.label} (baseline)" if record.role == "baseline" else record.label
+def _name(record: TrialRecord, beside: list[TrialRecord]) -> str:
+    """A server that was measured alone is nobody's baseline."""
+    compared = record.role == "baseline" and len(beside) > 1
+    return f"{record.label} (baseline)" if compared else record.label
 
 
-def _cells(record: TrialRecord, level: str) -> list[str]:
-    """The cells of COLUMNS."""
+def _cells(record: TrialRecord, level: str, beside: list[TrialRecord], metric: Metric) -> list[str]:
+    """The throughput, then the cells of COLUMNS."""
+    compared = record.role == "baseline" and len(beside) > 1
     figures = record.metrics.get(level, {})
     return [
-        _number(figures.get("output_tok_s"), 1),
-        "1" if record.role == "baseline" else _number(figures.get("speedup"), 3),
+        _number(figures.get(metric), 1),
+        "1" if compared else _number(figures.get("speedup"), 3),
         _number(figures.get("accept_length"), 2),
         _number(figures.get("accept_rate_first"), 2),
         _number(figures.get("ttft_ms_p50"), 1),
@@ -142,23 +169,25 @@ def _number(value: float | None, digits: int) -> str:
 
 
 def _answer(result: Result) -> str:
-    if result.best is None or result.best.at is None:
-        return "\n".join([result.verdict, *_elsewhere(result)])  # names those of other outputs
+    apart = disagreement(result.settled.baselines)
+    doubt = [] if apart is None else [f"doubtful: {apart}"]
+    if result.best is None or result.best.at is None:  # the verdict names those of other outputs
+        return "\n".join([result.verdict, *doubt, *_elsewhere(result)])
     shown = []
     for level, ratio in result.speedup.items():
-        spread = "" if ratio.low is None else f" ({ratio.low:.3f} to {ratio.high:.3f})"
-        shown.append(f"{ratio.value:.3f}x{spread} {at(level)}")
+        shown.append(f"{_times(ratio)} {at(level)}")
     lines = [f"best: {result.best.label}", f"speed-up over the baseline: {'; '.join(shown)}"]
+    lines += doubt
     if result.confirmed is not None:
-        again = [f"{ratio.value:.3f}x" for ratio in speedups_of(result.confirmed).values()]
+        again = [_times(ratio) for ratio in speedups_of(result.confirmed).values()]
         lines.append(f"with a launch of its own: {'; '.join(again)}")
-        if unseen := held_out_of(result.confirmed):
-            again = [f"{ratio.value:.3f}x" for ratio in unseen.values()]
+        if unseen := held_out_speedups(result.confirmed):
+            again = [_times(ratio) for ratio in unseen.values()]
             lines.append(f"on prompts that it was not chosen on: {'; '.join(again)}")
     if result.plain is not None and result.best is not result.plain:
-        alone = [f"{ratio.value:.3f}x" for ratio in speedups_of(result.plain).values()]
+        alone = [_times(ratio) for ratio in speedups_of(result.plain).values()]
         lines.append(f"its settings alone, without speculation: {'; '.join(alone)}")
-    lines += [f"outputs: {line}" for line in outputs_words(result.outputs)]
+    lines += [f"outputs: {line}" for line in outputs_words(result.outputs, result.best.metrics)]
     if result.baseline is not None and result.confirmed is not None:
         scores = task_words(result.baseline.task, result.confirmed.task)
         lines += [f"task: {scores}"] if scores else []
@@ -174,8 +203,17 @@ def _answer(result: Result) -> str:
     return "\n".join(lines)
 
 
+def _times(ratio: Interval) -> str:
+    """`1.285x (0.933 to 1.462)`."""
+    spread = "" if ratio.low is None else f" ({ratio.low:.3f} to {ratio.high:.3f})"
+    return f"{ratio.value:.3f}x{spread}"
+
+
 def _elsewhere(result: Result) -> Iterator[str]:
-    """The levels at which something else than the answer is the fastest."""
+    """The levels at which something else than the answer is the fastest; of a single level that
+    is what the answer was chosen from."""
+    if len(result.by_level) < 2:
+        return
     answer = result.best or result.baseline
     for level, found in result.by_level.items():
         if answer is not None and found.record.trial != answer.trial:

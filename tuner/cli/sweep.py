@@ -2,9 +2,10 @@
 
 import json
 import os
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import click
 
@@ -14,18 +15,20 @@ from tuner.campaign.workers import (
     WorkerOptions,
     join_fleet,
     refuse_worker_alone,
+    resume_words,
     worker_settings,
 )
 from tuner.cli.arguments import TrialCount, unused_trials
+from tuner.cli.elsewhere import joined, refuse_unplaced
 from tuner.cli.finish import run_on_finish
 from tuner.cli.progress import Watch, watch
 from tuner.cli.show import show_result
-from tuner.cli.signals import end_on_signals
+from tuner.cli.signals import end_on_signals, interrupts_said
 from tuner.engine.base import Checked, Engine
 from tuner.engine.make import make_engine
 from tuner.engine.process import interrupts_deferred
 from tuner.errors import EngineFailure, UserError
-from tuner.ledger.gpu_claims import claimed
+from tuner.ledger.gpu_claims import Claims, claimed
 from tuner.ledger.run import Run, WorkerSettings
 from tuner.memory.fits import machine_of, narrowed
 from tuner.memory.guard import guarded
@@ -33,7 +36,7 @@ from tuner.report.run_report import write_report
 from tuner.result import Result, summarise_run
 from tuner.search.fleet import Fleet
 from tuner.sweep.door import LoadedSweep, load_sweep, with_deadline, with_slots, with_trials
-from tuner.trial.slot_rules import slots_of
+from tuner.trial.places import PlacesMaker
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,8 @@ class SweepOptions:
     as_json: bool
     deadline: str | None = None
     share_gpus: bool = False
+    ray: str | None = None
+    ray_resource: str | None = None
     worker: WorkerOptions | None = None
     """Where it is to be one of several on a search."""
 
@@ -65,27 +70,49 @@ def run(options: SweepOptions) -> int:
     # What an engine refuses is said before a folder is made.
     checked = engine.check(loaded)
     engine.refuse(checked.loaded)
-    slots_of(checked.loaded, os.environ)
-    machine = machine_of(engine, loaded.sweep)
-    checked = narrowed(checked, machine)
-    fleet, worker = None, None
-    if options.worker is not None:
-        earlier = None if options.resume is None else Run.open(options.resume)
-        worker = worker_settings(options.worker, checked.loaded, earlier)
-        fleet = join_fleet(options.worker, worker, checked.loaded, engine)
-    elif options.resume is not None:
-        refuse_worker_alone(Run.open(options.resume))
-    engine = guarded(engine, machine)
-    with claimed(checked.loaded.sweep, os.environ, share=options.share_gpus) as claims:
-        folder = _folder(options, checked.loaded, worker)
+    refuse_unplaced(checked.loaded, options.ray, options.ray_resource)
+    with (
+        joined(checked.loaded, options.ray, options.ray_resource) as there,
+        _claimed(checked.loaded, options) as claims,
+    ):
+        machine = machine_of(engine, loaded.sweep, there.gpu_gib)
+        checked = narrowed(checked, machine)
+        fleet, worker = _company(options, checked.loaded, engine)
+        engine = guarded(engine, machine)
+        folder = _folder(options, checked.loaded, there.machine, worker)
         claims.tell(folder.path)
-        checked = replace(checked, notes=(*checked.notes, *claims.notes))
-        end_on_signals(outlive_terminal=True)
-        return _go(options, checked, folder, engine, fleet).exit_code
+        checked = replace(checked, notes=(*checked.notes, *there.notes, *claims.notes))
+        end_on_signals(outlive_terminal=True)  # after Ray, which sets a handler of its own
+        return _go(options, checked, folder, engine, there.places, fleet).exit_code
+
+
+def _company(
+    options: SweepOptions, loaded: LoadedSweep, engine: Engine
+) -> tuple[Fleet | None, WorkerSettings | None]:
+    """The other workers of the search, and who this one is among them; None of a run alone."""
+    earlier = None if options.resume is None else Run.open(options.resume)
+    if options.worker is None:
+        if earlier is not None:
+            refuse_worker_alone(earlier)
+        return None, None
+    worker = worker_settings(options.worker, loaded, earlier)
+    return join_fleet(options.worker, worker, loaded, engine), worker
+
+
+def _claimed(loaded: LoadedSweep, options: SweepOptions) -> AbstractContextManager[Claims]:
+    """The GPUs here, for this run alone; on a cluster that is Ray's business."""
+    if options.ray is not None:
+        return nullcontext(Claims({}))
+    return claimed(loaded.sweep, os.environ, share=options.share_gpus)
 
 
 def _go(
-    options: SweepOptions, checked: Checked, folder: Run, engine: Engine, fleet: Fleet | None
+    options: SweepOptions,
+    checked: Checked,
+    folder: Run,
+    engine: Engine,
+    elsewhere: PlacesMaker | None,
+    fleet: Fleet | None,
 ) -> Result:
     """Measure and report, with the run held; then `on_finish`, if it was held."""
     outcome = None
@@ -98,7 +125,7 @@ def _go(
             with watch(checked.loaded, folder, to_stderr=options.as_json) as progress:
                 if cleared is not None:
                     progress.note(cleared)
-                result = _measure(checked, folder, engine, progress, options, fleet)
+                result = _measure(checked, folder, engine, progress, options, elsewhere, fleet)
             _report(folder, result, options)
             if folder.stop_file.exists():
                 _say_how_to_go_on(folder)
@@ -133,12 +160,17 @@ def _load_again(earlier: Path, options: SweepOptions) -> LoadedSweep:
     return as_begun(loaded, run)
 
 
-def _folder(options: SweepOptions, loaded: LoadedSweep, worker: WorkerSettings | None) -> Run:
+def _folder(
+    options: SweepOptions,
+    loaded: LoadedSweep,
+    machine: dict[str, Any] | None,
+    worker: WorkerSettings | None,
+) -> Run:
     if options.resume is None:
         root = options.out or Path("results") / loaded.sweep.name
-        return begin_run(root, loaded, options.engine, worker)
+        return begin_run(root, loaded, options.engine, machine, worker)
     engine = options.engine or Run.open(options.resume).settings.engine
-    return reopen_run(options.resume, loaded, engine)
+    return reopen_run(options.resume, loaded, engine, machine)
 
 
 def _extend(folder: Run, loaded: LoadedSweep, options: SweepOptions) -> None:
@@ -162,6 +194,7 @@ def _measure(
     engine: Engine,
     progress: Watch,
     options: SweepOptions,
+    elsewhere: PlacesMaker | None,
     fleet: Fleet | None,
 ) -> Result:
     for note in checked.notes:
@@ -169,7 +202,10 @@ def _measure(
     if options.trials is not None and (unused := unused_trials(checked.loaded)):
         progress.note(unused)
     try:
-        return measure_all(checked.loaded, folder, engine, progress, fleet=fleet)
+        with interrupts_said("stopping servers, writing the report"):
+            return measure_all(
+                checked.loaded, folder, engine, progress, elsewhere=elsewhere, fleet=fleet
+            )
     except (KeyboardInterrupt, EngineFailure, UserError, OSError):
         with interrupts_deferred():
             _report_what_there_is(folder, options)
@@ -202,7 +238,7 @@ def _report_what_there_is(folder: Run, options: SweepOptions) -> None:
     """A run that stopped early keeps a report of what it measured, and can go on."""
     try:
         if folder.ledger().records:
-            write_report(folder)
+            click.echo(f"specbench: report: {write_report(folder)}", err=True)
         if options.as_json:
             click.echo(json.dumps(summarise_run(folder).to_json()))
     except (UserError, OSError) as error:  # what stopped the run is said as well, and last
@@ -211,7 +247,4 @@ def _report_what_there_is(folder: Run, options: SweepOptions) -> None:
 
 
 def _say_how_to_go_on(folder: Run) -> None:
-    words = f"sweep --resume {folder.path}"
-    if folder.settings.worker is not None:
-        words = f"worker --resume {folder.path} --storage URL"
-    click.echo(f"specbench: go on with: specbench {words}", err=True)
+    click.echo(f"specbench: go on with: {resume_words(folder)}", err=True)

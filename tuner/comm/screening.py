@@ -80,6 +80,12 @@ class Screened:
             order += [each.setting for each in self.collapse if each.into == kept.setting]
         return (*order, *(each.setting for each in self.drop))
 
+    def shown(self, others: int) -> tuple[Setting, ...]:
+        """Every kept one and `others` of the rest, in their order; the rest is in the JSON."""
+        kept = {each.setting for each in self.keep}
+        rest = [each for each in self.ranked() if each not in kept][:others]
+        return tuple(each for each in self.ranked() if each in kept or each in rest)
+
     def to_json(self) -> dict[str, Any]:
         """The shape of `--json`."""
         return {

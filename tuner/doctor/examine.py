@@ -61,7 +61,7 @@ def _refusals(loaded: LoadedSweep) -> Iterator[Finding]:
         meant = machine_of(engine, loaded.sweep)
         fitting = narrowed(checked, meant)
     except UserError as error:
-        yield Finding("stop", "sweep", str(error), "mend it: specbench sweep says the same")
+        yield Finding("stop", "sweep", str(error))
         return
     yield Finding("ok", "sweep", f"{loaded.path}: {len(loaded.space.points)} points")
     if meant is not None:

@@ -8,7 +8,7 @@ from tuner.doctor.finding import Finding
 from tuner.engine.sglang.interpreter import Installed
 from tuner.engine.sglang.releases import Release
 from tuner.plugin.specbench_sglang.problems import NotPatched
-from tuner.plugin.specbench_sglang.versions import PROVEN, parse
+from tuner.plugin.specbench_sglang.versions import PROVEN, PROVEN_ON_GPUS, parse
 
 ENTRY = "specbench_sglang"
 """The package that the plug-in's entry point names."""
@@ -71,9 +71,14 @@ def plugin(carrier: Carrier, of: Release) -> Finding:
         parse(of.asked)
     except NotPatched as error:
         return Finding("doubt", "plug-in", str(error), "leave draft_tp away, or use a known SGLang")
+    on_gpus = f"on GPUs proven with {' and '.join(PROVEN_ON_GPUS)} only"
     if of.warning is not None or of.known not in PROVEN:
+        read = f"read against SGLang {of.known}"
+        read += ", never run on it" if of.warning is None else f", which {of.asked} is not"
         return Finding(
-            "doubt", "plug-in", f"read against SGLang {of.known}, run on {', '.join(PROVEN)} only",
+            "doubt", "plug-in", f"{read}; {on_gpus}",
             "look at the first launch with draft_tp: NOT_PATCHED says that it does not fit",
         )  # fmt: skip
+    if of.known not in PROVEN_ON_GPUS:
+        return Finding("ok", "plug-in", f"found, and run on SGLang {of.known} on a CPU; {on_gpus}")
     return Finding("ok", "plug-in", f"found, and run on SGLang {of.known} before")

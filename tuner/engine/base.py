@@ -24,6 +24,16 @@ from tuner.sweep.workload import Prompt
 
 
 @dataclass(frozen=True)
+class Rank:
+    """One host's part of a server that spans several (`server.flags.nnodes`)."""
+
+    number: int
+    """From 0, which answers requests; the others only work."""
+    address: str
+    """`HOST:PORT`, where rank 0 waits for the others."""
+
+
+@dataclass(frozen=True)
 class ServerConfig:
     """What one server is started with, before any engine's spelling."""
 
@@ -39,6 +49,13 @@ class ServerConfig:
     warm_steps: tuple[int, ...] = ()
     """Chain lengths, ascending, that the server is prepared for at launch and can be switched
     between (`Server.set_steps`); the point's own is among them. (): only the point's own."""
+    rank: Rank | None = None
+    """Of a server that spans hosts, the one to start; None: a server of this host alone."""
+
+    @property
+    def answers(self) -> bool:
+        """False of what only works for another host's server."""
+        return self.rank is None or self.rank.number == 0
 
 
 def server_config(
@@ -188,7 +205,8 @@ class Engine(Protocol):
     def launch(self, config: ServerConfig, log: Path, launch_id: int) -> Server:
         """Start a server and return when it has generated a token.
 
-        `log` gets the server's output. Raises EngineFailure, with no process left behind.
+        `log` gets the server's output. A rank that does not answer is returned as soon as it runs:
+        it can be checked and stopped. Raises EngineFailure, with no process left behind.
         KeyboardInterrupt passes through, also with no process left behind.
         """
 

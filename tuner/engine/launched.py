@@ -77,7 +77,8 @@ class LaunchedServer:
 
     @classmethod
     def start(cls, launch: Launch) -> Self:
-        """Start a server and return when it has generated a token.
+        """Start a server and return when it has generated a token, or at once where it is a rank
+        that answers nobody.
 
         Raises EngineFailure, or UserError where the program cannot be run; whatever is raised,
         also KeyboardInterrupt, no process is left.
@@ -99,6 +100,8 @@ class LaunchedServer:
                 f"cannot run {self._argv[0]}: {error.strerror}; check engine.command and "
                 "engine.python"
             ) from error
+        if not self._launch.config.answers:
+            return
         self._wait_until_healthy(began + self._launch.timeouts.launch)
         try:
             self.info = self._api.server_info()

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Sequence
+from dataclasses import replace
 
 from tuner.engine.base import Command
 from tuner.secrets import flag_in, spans_of_word, variable_in
@@ -10,8 +11,27 @@ PORT = "PORT"
 """The word that stands for the port in `Engine.command`."""
 
 
+_RANK, _NODES = "--node-rank", "--nnodes"
+_OF_RANKS = {
+    _RANK: '"${NODE_RANK:?this node, 0 to the number of nodes less one}"',
+    "--dist-init-addr": '"${DIST_INIT_ADDR:?HOST:PORT of node 0, the same on every node}"',
+}
+
+
+def of_every_rank(command: Command) -> tuple[Command, ...]:
+    """The command on each node of a server that spans several; the command alone of any other."""
+    words = command.argv
+    if _RANK not in words:
+        return (command,)
+    nodes, at = int(words[words.index(_NODES) + 1]), words.index(_RANK) + 1
+    return tuple(
+        replace(command, argv=(*words[:at], str(rank), *words[at + 1 :])) for rank in range(nodes)
+    )
+
+
 def launch_script(command: Command, comment: Sequence[str] = ()) -> str:
-    """A launch as a bash script; PORT comes from the environment, 30000 without one.
+    """A launch as a bash script; PORT comes from the environment, 30000 without one, and so do
+    NODE_RANK and DIST_INIT_ADDR of a server that spans nodes.
 
     Secrets come from the environment too: the script has their variables' names, and says which
     one is not set.
@@ -22,7 +42,8 @@ def launch_script(command: Command, comment: Sequence[str] = ()) -> str:
     for name, value in sorted(command.env.items()):
         lines.append(f"export {name}={shell_word(value, name)}")
     before = (None, *map(flag_in, command.argv))
-    words = [_word(word, name) for word, name in zip(command.argv, before, strict=False)]
+    after = ("", *command.argv)
+    words = [_word(*each) for each in zip(command.argv, before, after, strict=False)]
     return "\n".join([*lines, "exec " + _folded(words)]) + "\n"
 
 
@@ -51,7 +72,9 @@ def shell_word(word: str, name: str | None = None) -> str:
     )
 
 
-def _word(word: str, name: str | None) -> str:
+def _word(word: str, name: str | None, before: str) -> str:
+    if before in _OF_RANKS:
+        return _OF_RANKS[before]
     return '"${PORT:-30000}"' if word == PORT else shell_word(word, name)
 
 

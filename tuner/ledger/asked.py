@@ -23,6 +23,8 @@ class PlaceLine(Strict):
     """CPUs that its server and its load client were held to, `0-23,48-71`; None: any."""
     alone: bool = True
     """No other place could be at work meanwhile."""
+    slots: int | None = Field(default=None, ge=1)
+    """How many the machine was split into then; None for other places."""
 
 
 class Before(Strict):

@@ -7,6 +7,7 @@ sent, so that no stranger's process can be met, and it works over a shared folde
 
 import json
 import os
+import re
 import socket
 from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
@@ -76,21 +77,23 @@ def read_state(run: RunFolder) -> State | None:
     return state
 
 
-_KINDS: dict[str, type] = {
-    each.name: int if "int" in str(each.type) else float if "float" in str(each.type) else str
-    for each in fields(State)
-}
-"""Of each part that is known: the file may be a stranger's, or half of an older one."""
+_KINDS = {each.name: frozenset(re.findall(r"\w+", str(each.type))) for each in fields(State)}
+"""Types of each part that is known: the file may be a stranger's, or half of an older one."""
 
 
-def _of_kind(value: Any, kind: type) -> Any:
-    """A text on one line, a finite number, or None. Raises TypeError for anything else."""
+def _of_kind(value: Any, kinds: frozenset[str]) -> Any:
+    """A text on one line, a finite number, texts by name, or None. Raises TypeError for anything
+    else."""
     if value is None:
         return None
-    if kind is str and isinstance(value, str):
+    if "dict" in kinds and isinstance(value, dict):
+        return {one_line(name): _of_kind(each, frozenset({"str"})) for name, each in value.items()}
+    if "dict" not in kinds and "str" in kinds and isinstance(value, str):
         return one_line(value)
-    kinds = (int, float) if kind is float else (int,)
-    if kind is str or isinstance(value, bool) or not isinstance(value, kinds):
+    whole = isinstance(value, int) and not isinstance(value, bool)
+    if not (
+        (whole and kinds & {"int", "float"}) or (isinstance(value, float) and "float" in kinds)
+    ):
         raise TypeError(value)
     if not abs(value) < MOST:
         raise ValueError(value)

@@ -75,6 +75,11 @@ class RunFolder:
         return self.path / "state.json"
 
     @property
+    def ended_file(self) -> Path:
+        """How the last call on the run ended. See `ledger.ended`."""
+        return self.path / "ended.json"
+
+    @property
     def stop_file(self) -> Path:
         """Asks the specbench that holds the run to begin no further trial."""
         return self.path / "stop"

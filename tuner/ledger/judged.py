@@ -4,6 +4,7 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
+from tuner.measure.overload import SERVED
 from tuner.sweep.fields import Strict
 from tuner.sweep.level import RATE
 
@@ -67,9 +68,6 @@ class TaskLine(Strict):
     def score(self) -> str:
         """`17 of 20`."""
         return f"{self.marks.count('1')} of {len(self.marks)}"
-
-
-SERVED = "served_request_s"
 
 
 class BrokenLimit(Strict):

@@ -3,10 +3,10 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tuner.ledger.judged import SERVED, BrokenLimit
-from tuner.measure.overload import is_overloaded, overload_figures
+from tuner.ledger.judged import BrokenLimit
+from tuner.measure.overload import CAME, SERVED, overload_figures, overloaded_at
 from tuner.measure.samples import Window
-from tuner.sweep.level import Level, Rate, at, level_of
+from tuner.sweep.level import Level, Rate, at, level_in, level_of
 from tuner.sweep.model import SearchSpec
 
 
@@ -23,6 +23,7 @@ def broken_limits(
     speculation is overloaded too, nobody keeps up, and that is a doubt alone.
     """
     only, broken = search.objective.level, list[BrokenLimit]()
+    plain = {str(level): overload_figures(of) for level, of in (baseline or {}).items() if of}
     for name, figures in metrics.items():
         level = level_of(name)
         if only not in (None, level):
@@ -32,9 +33,8 @@ def broken_limits(
             for limited, limit in search.limits.items()
             if (value := figures.get(limited)) is not None and value > limit
         ]
-        windows = (baseline or {}).get(level, ())
-        if windows and is_overloaded(figures) and not is_overloaded(overload_figures(windows)):
-            found.append((SERVED, figures[SERVED], figures["arrival_request_s"]))
+        if name in plain and overloaded_at(metrics, name) and not overloaded_at(plain, name):
+            found.append((SERVED, figures[SERVED], figures[CAME]))
         broken += [
             BrokenLimit(
                 concurrency=name if isinstance(level, Rate) else level,
@@ -57,10 +57,13 @@ def limits_words(limits: Mapping[str, float]) -> str:
     return ", ".join(f"{name} at most {limit:g}" for name, limit in limits.items())
 
 
-def broken_words(broken: Sequence[BrokenLimit]) -> str:
-    """`tpot_ms_p90 is 34.2 at concurrency 8, 14 % over 30`, one after the other."""
+def broken_words(
+    broken: Sequence[BrokenLimit], metrics: Mapping[str, Mapping[str, Any]] | None = None
+) -> str:
+    """`tpot_ms_p90 is 34.2 at concurrency 8, 14 % over 30`, one after the other. `metrics`: of the
+    same ledger line, which say what came at a rate."""
     return "; ".join(
-        f"{each.metric} is {each.value:.4g} {at(each.concurrency)}, "
+        f"{each.metric} is {each.value:.4g} {at(level_in(str(each.concurrency), metrics or {}))}, "
         + (
             f"{100 * (1 - each.value / each.limit):.2g} % below the {each.limit:.4g} that came"
             if each.is_floor

@@ -18,7 +18,11 @@ from tuner.secrets import hidden_word
 _SHOWN = re.compile(r"^(NCCL_|SGLANG_|CUDA_VISIBLE_DEVICES$)")
 
 
-def machine_facts() -> dict[str, Any]:
+Facts = dict[str, Any]
+"""What `machine_facts` tells of whatever measures."""
+
+
+def machine_facts() -> Facts:
     """What machine.json holds. `gpus` is [] where there is no NVIDIA driver."""
     driver, cuda, gpus = _gpus()
     return {

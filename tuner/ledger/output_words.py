@@ -1,20 +1,26 @@
 """How a configuration's greedy outputs compare with the baseline's, in words."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from tuner.ledger.judged import OutputCounts, OutputsLine, TaskLine
 from tuner.measure.task import LEVEL
-from tuner.sweep.level import at
+from tuner.sweep.level import at, level_in
 
 
-def outputs_words(outputs: Mapping[str, OutputsLine]) -> list[str]:
-    """A sentence for each concurrency, or one for all of them where nothing was compared."""
+def outputs_words(
+    outputs: Mapping[str, OutputsLine], metrics: Mapping[str, Mapping[str, Any]] | None = None
+) -> list[str]:
+    """A sentence for each concurrency, or one for all of them where nothing was compared.
+    `metrics`: of the same ledger line, which say what came at a rate."""
     if not outputs:
         return []
     reasons = {line.why for line in outputs.values()}
     if None not in reasons and len(reasons) == 1:
         return [f"not compared: {reasons.pop()}"]
-    return [f"{at(level)}: {_line(line)}" for level, line in outputs.items()]
+    return [
+        f"{at(level_in(level, metrics or {}))}: {_line(line)}" for level, line in outputs.items()
+    ]
 
 
 def _line(line: OutputsLine) -> str:

@@ -16,7 +16,7 @@ def samples_of(run: Run, record: TrialRecord) -> Mapping[Level, list[Window]]:
     return _read(run, record.samples)
 
 
-def held_out_of(run: Run, record: TrialRecord) -> Mapping[Level, list[Window]]:
+def held_out_samples(run: Run, record: TrialRecord) -> Mapping[Level, list[Window]]:
     """As `samples_of`, of the prompts that no candidate was chosen on."""
     return _read(run, None if record.held_out is None else record.held_out.samples)
 

@@ -90,14 +90,22 @@ class Run(RunFolder):
         self._held: Ledger | None = None
 
     @classmethod
-    def create(cls, root: Path, sweep_text: str, settings: RunSettings) -> "Run":
-        """A new folder in `root`, named by the time (UTC), with a suffix where it is taken."""
+    def create(
+        cls,
+        root: Path,
+        sweep_text: str,
+        settings: RunSettings,
+        machine: dict[str, Any] | None = None,
+    ) -> "Run":
+        """A new folder in `root`, named by the time (UTC), with a suffix where it is taken.
+
+        `machine` is what measures, None: this one."""
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
         try:
             path = _new_folder(root, stamp)
             run = cls(path, settings)
             write_text(run.sweep_file, without_secrets(sweep_text))
-            write_json(run.machine_file, machine_facts())
+            write_json(run.machine_file, machine or machine_facts())
             write_json(run.settings_file, settings.model_dump())
             run.trials_file.touch()
             for folder in (run.logs, run.samples):

@@ -16,10 +16,10 @@ from typing import Any
 
 from tuner.ledger.figures import Figures
 from tuner.ledger.lines import Ledger
-from tuner.ledger.raw_samples import RawSamples, held_out_of, samples_of
+from tuner.ledger.raw_samples import RawSamples, held_out_samples, samples_of
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
-from tuner.ledger.side_by_side import beside, held_in
+from tuner.ledger.side_by_side import beside, evened, held_in
 from tuner.measure.drift import Baselines, Launched
 from tuner.measure.samples import Window
 from tuner.measure.statistics import Interval, Metric, pooled
@@ -40,8 +40,13 @@ class Settled:
     def ratio(
         self, one: TrialRecord, other: TrialRecord, level: Level, metric: Metric
     ) -> Interval | None:
-        """`other` over `one` at one concurrency, drift and launches allowed for; None where samples
-        are missing."""
+        """`other` over `one` at one concurrency, drift, launches and servers beside them allowed
+        for; None where samples are missing."""
+        return evened(self._measured(one, other, level, metric), one, other, level)
+
+    def _measured(
+        self, one: TrialRecord, other: TrialRecord, level: Level, metric: Metric
+    ) -> Interval | None:
         known = self.baselines.get(level)
         if known is None or known.metric != metric:
             return self.samples.ratio(one, other, level, metric)
@@ -72,7 +77,7 @@ class Settling:
         if not levels:
             return Settled(ledger, {}, self.samples, time)
         trials = tuple(each.trial for each in known)
-        held = _baselines(known, lambda each: held_out_of(self.run, each), self.metric, time)
+        held = _baselines(known, lambda each: held_out_samples(self.run, each), self.metric, time)
         unseen = {n: replace(each, like=levels[n]) for n, each in held.items() if n in levels}
         self._there = _names_in(self.run.samples)
         records = tuple(
@@ -107,7 +112,7 @@ class Settling:
         """A handful of lines has them."""
         if record.held_out is None or record.role == "baseline":
             return record
-        windows = held_out_of(self.run, record)
+        windows = held_out_samples(self.run, record)
         metrics = _held(record.held_out.metrics, windows, levels, at)
         return record.model_copy(
             update={"held_out": record.held_out.model_copy(update={"metrics": metrics})}

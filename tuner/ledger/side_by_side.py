@@ -4,7 +4,9 @@ import math
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from tuner.ledger.asked import PlaceLine
 from tuner.ledger.lines import Ledger
+from tuner.ledger.record import TrialRecord
 from tuner.measure.statistics import Interval
 from tuner.sweep.level import Level, at
 
@@ -13,11 +15,15 @@ SLOWED = 0.03
 _NAMES = ("interference", "interference_low", "interference_high")
 
 
-def interference(ledger: Ledger, place: str, level: Level) -> Interval | None:
+def interference(ledger: Ledger, place: PlaceLine, level: Level) -> Interval | None:
     """Speed without speculation with servers in all other places, over its speed alone, by the last
-    launch that showed it; None where none did, or where it may as well be 1."""
+    launch that showed it; None where none did, or where it may as well be 1. Of another number of
+    slots it is another figure."""
     for record in reversed(ledger.records):
-        if record.role != "abreast" or record.place is None or record.place.name != place:
+        where = record.place
+        if record.role != "abreast" or where is None:
+            continue
+        if (where.name, where.slots) != (place.name, place.slots):
             continue
         figures = record.metrics.get(str(level), {})
         value, low, high = (figures.get(f"speedup{end}") for end in ("", "_low", "_high"))
@@ -37,6 +43,19 @@ def beside(ratio: Interval | None, known: Interval | None) -> Interval | None:
     down = math.hypot(math.log(ratio.value / ratio.low), math.log(known.high / known.value))
     up = math.hypot(math.log(ratio.high / ratio.value), math.log(known.value / known.low))
     return Interval(value, value * math.exp(-down), value * math.exp(up))
+
+
+def evened(
+    ratio: Interval | None, one: TrialRecord, other: TrialRecord, level: Level
+) -> Interval | None:
+    """`other` over `one`, of what was measured, as if others had slowed neither down."""
+    first, second = (held_in(each.metrics.get(str(level), {})) for each in (one, other))
+    if first == second:  # the same place: it is in both
+        return ratio
+    if first is not None:
+        low, high = (None if not end else 1 / end for end in (first.high, first.low))
+        ratio = beside(ratio, Interval(1 / first.value, low, high))
+    return beside(ratio, second)
 
 
 def figures_of(known: Interval | None) -> dict[str, float | None]:
@@ -59,9 +78,13 @@ def slowed(known: Interval | None) -> bool:
 
 def side_words(ledger: Ledger) -> Iterator[str]:
     """What was found for each place, a sentence each; none of a run with one place."""
-    abreast = (each for each in ledger.records if each.role == "abreast")
-    last = {each.place.name: each for each in abreast if each.place is not None}
-    for name, record in sorted(last.items()):
+    last: dict[tuple[int, str], TrialRecord] = {}
+    for record in ledger.records:
+        if record.role == "abreast" and record.place is not None:
+            last[record.place.slots or 0, record.place.name] = record
+    several = len({slots for slots, _ in last}) > 1
+    for (slots, place), record in sorted(last.items()):
+        name = f"{place} of {slots}" if several else place
         if record.outcome != "ok":
             yield f"{name}: the baseline beside others was not measured ({record.failure})"
             continue

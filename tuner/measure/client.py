@@ -5,18 +5,19 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import aiohttp
-
 from tuner.measure.arrivals import arrivals
+from tuner.measure.connections import ConnectionFailedError, Connections, RefusedError
 from tuner.measure.keys import NO_KEYS, Keys
 from tuner.measure.samples import Request, RequestSample, Window
 from tuner.measure.stream import BadStreamError, TokenStream
 from tuner.secrets import hidden
 
-_ERROR_BODY_CHARS = 300
+_ERROR_CHARS = 330
+_CONNECT_S = 5.0
 
 Kept = Literal["nothing", "ids", "ids and text"]
 """What stays of an answer: 4 bytes a token for its ids, and about as much for its text."""
@@ -60,21 +61,12 @@ _Conversation = list[tuple[int, Request, bytes]]
 """Requests with their places and bodies, each sent when the one before it has ended."""
 
 
-class _RefusedError(Exception):
-    """The server answered with an HTTP status other than 200."""
-
-
 class _Window:
     """A window while it runs. Workers share the iterator of what is to be sent."""
 
     def __init__(self, url: str, requests: Sequence[Request], load: Load) -> None:
         self._url = url.rstrip("/") + "/generate"
         self._load = load
-        self._headers = {
-            "Content-Type": "application/json",
-            "Accept-Encoding": "identity",
-            **load.keys.headers(),
-        }
         # A worker takes a whole conversation: its turns come one after the other. Bodies are made
         # beforehand, so that encoding a long prompt is no part of its TTFT.
         self._count = len(requests)
@@ -86,38 +78,37 @@ class _Window:
         self._began: float | None = None
 
     async def run(self) -> Window:
-        cpu_began = time.thread_time()
-        timeout = aiohttp.ClientTimeout(total=None, sock_connect=None)
-        connector = aiohttp.TCPConnector(limit=0)
-        async with (
-            aiohttp.ClientSession(connector=connector, timeout=timeout) as session,
-            asyncio.TaskGroup() as workers,
-        ):
-            if self._load.request_rate is not None:
-                await self._arrive(session, workers, self._load.request_rate)
-            else:
-                for _ in range(min(self._load.concurrency, len(self._conversations))):
-                    workers.create_task(self._worker(session))
+        at_once = min(self._load.concurrency, len(self._conversations))
+        with closing(Connections(self._url, self._load.keys.headers())) as connections:
+            await connections.open(at_once, min(_CONNECT_S, self._load.request_timeout_s))
+            cpu_began = time.thread_time()
+            async with asyncio.TaskGroup() as workers:
+                if self._load.request_rate is not None:
+                    await self._arrive(connections, workers, self._load.request_rate)
+                else:
+                    for _ in range(at_once):
+                        workers.create_task(self._worker(connections))
+            cpu_s = time.thread_time() - cpu_began
         samples = tuple(self._samples[index] for index in sorted(self._samples))
         return Window(
             concurrency=self._load.concurrency,
             wall_s=round(max((sample.ended for sample in samples), default=0.0), 6),
-            client_cpu_s=time.thread_time() - cpu_began,
+            client_cpu_s=cpu_s,
             samples=samples,
             stopped=self._stop if len(samples) < self._count else None,
         )
 
-    async def _worker(self, session: aiohttp.ClientSession) -> None:
+    async def _worker(self, connections: Connections) -> None:
         for conversation in self._to_send:
             if self._stop is None:
-                await self._talk(session, conversation)
+                await self._talk(connections, conversation)
 
     async def _talk(
-        self, session: aiohttp.ClientSession, conversation: _Conversation, due: float | None = None
+        self, connections: Connections, conversation: _Conversation, due: float | None = None
     ) -> None:
         """A conversation, turn by turn; what is left of it is not sent once the window stops."""
         for index, request, body in conversation:
-            sample = await self._send(session, request, body, due)
+            sample = await self._send(connections, request, body, due)
             self._samples[index] = sample
             self._judge(sample)
             if self._stop is not None:
@@ -125,7 +116,7 @@ class _Window:
             due = None  # a later turn comes when the one before it has been answered
 
     async def _arrive(
-        self, session: aiohttp.ClientSession, workers: asyncio.TaskGroup, rate: float
+        self, connections: Connections, workers: asyncio.TaskGroup, rate: float
     ) -> None:
         """Begin conversations when they are due, whether or not earlier ones have ended."""
         open_ones = asyncio.Semaphore(self._load.concurrency)
@@ -133,7 +124,7 @@ class _Window:
         async def one(conversation: _Conversation, due: float) -> None:
             async with open_ones:
                 if self._stop is None:
-                    await self._talk(session, conversation, due)
+                    await self._talk(connections, conversation, due)
 
         began = self._began = time.perf_counter()
         times = arrivals(len(self._conversations), rate, self._load.seed)
@@ -158,7 +149,7 @@ class _Window:
 
     async def _send(
         self,
-        session: aiohttp.ClientSession,
+        connections: Connections,
         request: Request,
         body: bytes,
         due: float | None,
@@ -167,16 +158,19 @@ class _Window:
         sent = time.perf_counter()
         began = self._began = sent if self._began is None else self._began
         try:
-            await self._read(session, body, stream)
+            await connections.post(body, stream.feed, self._load.request_timeout_s)
+            stream.finish(time.perf_counter())
             error = _what_is_missing(stream, self._load)
         except TimeoutError:
             error, timed_out = _no_token(stream, self._load), True
         except BadStreamError as failure:
             error = f"{failure} (after {stream.tokens} tokens)"
-        except _RefusedError as failure:
-            error = str(failure)
-        except (aiohttp.ClientError, OSError) as failure:
-            error = f"the connection failed after {stream.tokens} tokens: {_cause(failure)}"
+        except RefusedError as failure:
+            words = " ".join(failure.body.decode(errors="replace").split())
+            error = f"the server answered HTTP {failure.status}: {hidden(words)}"
+            error = error[:_ERROR_CHARS]
+        except ConnectionFailedError as failure:
+            error = f"the connection failed after {stream.tokens} tokens: {failure}"
         return RequestSample(
             prompt_id=request.prompt_id,
             kind=request.kind,
@@ -197,24 +191,6 @@ class _Window:
             output_ids=None if self._load.keep == "nothing" else stream.output_ids,
             text=stream.text if self._load.keep == "ids and text" else None,
         )
-
-    async def _read(self, session: aiohttp.ClientSession, body: bytes, stream: TokenStream) -> None:
-        """Read one answer to its end. TimeoutError: no new token for the time allowed."""
-        clock, patience = asyncio.get_running_loop().time, self._load.request_timeout_s
-        async with (
-            asyncio.timeout(patience) as limit,
-            session.post(
-                self._url, data=body, headers=self._headers, allow_redirects=False
-            ) as response,
-        ):
-            if response.status != 200:
-                words = (await response.text(errors="replace")).split()
-                text = hidden(" ".join(words))[:_ERROR_BODY_CHARS]
-                raise _RefusedError(f"the server answered HTTP {response.status}: {text}")
-            async for data in response.content.iter_any():
-                if stream.feed(data, time.perf_counter()):
-                    limit.reschedule(clock() + patience)
-            stream.finish(time.perf_counter())
 
 
 def _conversations(requests: Sequence[Request], load: Load) -> list[_Conversation]:
@@ -238,14 +214,6 @@ def _body(request: Request, load: Load) -> bytes:
         "ignore_eos": load.ignore_eos,
     }
     return json.dumps({**prompt, "sampling_params": sampling, "stream": True}).encode()
-
-
-def _cause(failure: Exception) -> str:
-    if isinstance(failure, aiohttp.ClientPayloadError):
-        return "the server closed it in the middle of the answer"
-    if isinstance(failure, aiohttp.ClientConnectorError):
-        return f"cannot connect ({failure.os_error})"
-    return str(failure) or type(failure).__name__
 
 
 def _what_is_missing(stream: TokenStream, load: Load) -> str | None:

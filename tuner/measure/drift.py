@@ -17,6 +17,9 @@ from functools import cached_property
 from tuner.measure.samples import Window
 from tuner.measure.statistics import Interval, Metric, Spread, log_variance, pooled, power_ratio
 
+DISAGREE = 0.15
+"""Launches of one configuration on an idle machine differ by some per cent."""
+
 
 @dataclass(frozen=True)
 class Launched:
@@ -51,6 +54,18 @@ class Baselines:
     def drifts(self) -> bool:
         """The last launch differs from the first by more than noise."""
         return self.drift is not None and self.drift.includes_one is False
+
+    @cached_property
+    def figures(self) -> tuple[float, ...]:
+        """Of each launch, in time."""
+        return tuple(pooled(each.windows, self.metric) or 0.0 for each in self.launches)
+
+    @property
+    def disagree(self) -> bool:
+        """The launches differ by more than launches of one server do, whatever noise explains:
+        a disturbed machine widens the intervals that would show it."""
+        lowest, highest = min(self.figures), max(self.figures)
+        return lowest <= 0 or highest / lowest - 1 > DISAGREE
 
     @cached_property
     def between(self) -> Spread | None:

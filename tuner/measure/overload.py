@@ -6,20 +6,23 @@ one. One that does not has a queue by then, and every request waits longer than 
 
 from collections.abc import Mapping, Sequence
 from statistics import median
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from tuner.measure.samples import RequestSample, Window
+from tuner.sweep.level import Rate, level_of
 
 MAX_EXCESS = 1.1
 """Requests that came for one that was answered in the same time, up to which a server keeps up."""
 MAX_GROWTH = 1.5
 """Of the median time of a window's last third over its first third: batches fill at first."""
-MIN_ARRIVALS = 6
-"""In a window; fewer have no thirds to be held against each other."""
+MIN_ARRIVALS = 12
+"""In a window; of fewer a third is no more than its luck (tests/measure/test_overload.py)."""
 
-NAMES = ("arrival_request_s", "served_request_s", "wait_growth")
+CAME, SERVED = "arrival_request_s", "served_request_s"
+NAMES = (CAME, SERVED, "wait_growth")
+TURNS = "turns_per_arrival"
 
 
 def overload_figures(windows: Sequence[Window]) -> dict[str, float | None]:
@@ -29,28 +32,54 @@ def overload_figures(windows: Sequence[Window]) -> dict[str, float | None]:
     arrivals over the time until the last one was answered, less the time that a quick one takes
     (the lower quartile); at most the rate at which they came. `wait_growth`: the median time from
     arrival to the last answer of a window's last third of conversations, over that of its first
-    third. Windows of fewer than MIN_ARRIVALS arrivals are left out.
+    third. Of conversations all times are by turn, since a long one takes longer on any server. An
+    arrival is a conversation, of `turns_per_arrival` requests. Windows of fewer than MIN_ARRIVALS
+    arrivals are left out of the others.
     """
     came = came_s = done_s = 0.0
     first, last = list[float](), list[float]()
-    for window in windows:
-        talks = _conversations(window.samples)
-        if len(talks) < MIN_ARRIVALS or talks[-1][0] <= talks[0][0]:
+    every = [_conversations(window.samples) for window in windows]
+    for talks in every:
+        if len(talks) < MIN_ARRIVALS or talks[-1].due <= talks[0].due:
             continue
-        waits = [ended - due for due, ended in talks]
-        span = talks[-1][0] - talks[0][0]
-        whole = max(ended for _, ended in talks) - talks[0][0] - float(np.percentile(waits, 25))
+        waits = [(talk.ended - talk.due) / talk.turns for talk in talks]
+        span, quick = talks[-1].due - talks[0].due, float(np.percentile(waits, 25))
+        whole = max(talk.ended - quick * talk.turns for talk in talks) - talks[0].due
         came, came_s, done_s = came + len(talks) - 1, came_s + span, done_s + max(span, whole)
         third = len(talks) // 3
         first, last = first + waits[:third], last + waits[-third:]
+    turns = [talk.turns for talks in every for talk in talks]
+    found = {TURNS: sum(turns) / len(turns) if turns else None}
     if not came:
-        return dict.fromkeys(NAMES)
+        return {**dict.fromkeys(NAMES), **found}
     growth = median(last) / median(first) if median(first) > 0 else None
-    return dict(zip(NAMES, (came / came_s, came / done_s, growth), strict=True))
+    return {**dict(zip(NAMES, (came / came_s, came / done_s, growth), strict=True)), **found}
+
+
+def overloaded_at(metrics: Mapping[str, Mapping[str, Any]], level: str) -> bool:
+    """Whether a ledger line's metrics, by level, show an overload at that one.
+
+    Not at a rate where the same server served a higher one: then it was a window's luck.
+    """
+    figures = metrics[level]
+    return is_overloaded(figures) and served_elsewhere(metrics, level) < figures[CAME]
+
+
+def served_elsewhere(metrics: Mapping[str, Mapping[str, Any]], level: str) -> float:
+    """Conversations or requests a second that the same server answered at another rate, the most;
+    0 without one: at another concurrency the cap is another."""
+    if not isinstance(level_of(level), Rate):
+        return 0.0
+    return max((each.get(SERVED) or 0.0 for at, each in metrics.items() if at != level), default=0)
+
+
+def reached_cap(metrics: Mapping[str, Any]) -> bool:
+    """Whether most of the waiting for a first token was for a stream to be free."""
+    return (metrics.get("queue_ms_p90") or 0.0) > 0.5 * (metrics.get("ttft_ms_p90") or 0.0)
 
 
 def is_overloaded(metrics: Mapping[str, Any]) -> bool:
-    """Whether a level's metrics show a queue that grew through its windows."""
+    """Whether a level's metrics by themselves show a queue that grew through its windows."""
     came, served, growth = (metrics.get(name) for name in NAMES)
     return (
         came is not None
@@ -76,12 +105,20 @@ def client_lateness(windows: Sequence[Window]) -> list[float]:
     return late
 
 
-def _conversations(samples: Sequence[RequestSample]) -> list[tuple[float, float]]:
-    """(when it came, when its last answer ended), in the order of coming."""
-    talks: list[tuple[float, float]] = []
+class _Talk(NamedTuple):
+    due: float
+    ended: float
+    """When its last answer did."""
+    turns: int
+
+
+def _conversations(samples: Sequence[RequestSample]) -> list[_Talk]:
+    """In the order of coming; a request that nothing follows is one too."""
+    talks: list[_Talk] = []
     for sample in samples:
         if sample.due is not None:
-            talks.append((sample.due, sample.ended))
+            talks.append(_Talk(sample.due, sample.ended, 1))
         elif talks:
-            talks[-1] = (talks[-1][0], max(talks[-1][1], sample.ended))
+            last = talks[-1]
+            talks[-1] = _Talk(last.due, max(last.ended, sample.ended), last.turns + 1)
     return sorted(talks)

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from statistics import median
 
 from scipy.special import stdtrit
-from scipy.stats import wilcoxon
 
 from tuner.measure.paired import mean_interval
 from tuner.measure.samples import Window
@@ -98,6 +97,8 @@ def clearly_slower(
     ratio = max(median(ratios), own / same, own / whole)
     if ratio >= 1 - margin:
         return None
+    from scipy.stats import wilcoxon  # a second; most commands and most processes race nothing
+
     p = float(wilcoxon([math.log(each) for each in ratios], alternative="less").pvalue)
     return Slower(ratio, len(ratios), p) if p < level else None
 

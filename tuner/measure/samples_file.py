@@ -96,11 +96,12 @@ def _by_level(lines: Sequence[Mapping[str, Any]]) -> dict[Level, list[Window]]:
             groups[-1][1].append(_sample(line["request"]))
     levels: dict[Level, list[Window]] = {}
     for facts, samples in groups:
-        known = {name: value for name, value in facts.items() if name != "level"}
-        window = Window(**{**known, **_beside(facts)}, samples=tuple(samples))
+        known = dict(facts)
+        level = known.pop("level", None)
+        window = Window(**{**known, **_beside(known)}, samples=tuple(samples))
         _require_numbers(window.concurrency, window.wall_s, window.client_cpu_s)
-        level = level_of(facts["level"]) if "level" in facts else window.concurrency
-        levels.setdefault(level, []).append(window)
+        at = window.concurrency if level is None else level_of(level)
+        levels.setdefault(at, []).append(window)
     return levels
 
 

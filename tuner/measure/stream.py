@@ -1,9 +1,12 @@
 """One streamed answer of /generate, from bytes to tokens and counts. Pure: no socket, no clock."""
 
+import contextlib
 import json
 from array import array
 from collections.abc import Mapping
 from typing import Any
+
+import orjson
 
 from tuner.measure.samples import SpecCounts
 
@@ -15,6 +18,11 @@ ENGINE_FIGURES = ("spec_accept_rate", "spec_accept_length")
 
 _FIELDS = (b":", b"event:", b"id:", b"retry:")
 """Lines of a server-sent event stream that carry no data; the first is a comment."""
+
+# How orjson words an event that is not the last one. Inside a JSON string each quote has a
+# backslash before it, so that no text of an answer can hold either.
+_IDS = b'"output_ids":['
+_MORE_COMES = b'"finish_reason":null'
 
 
 class BadStreamError(Exception):
@@ -32,27 +40,54 @@ class TokenStream:
         self.chunk_times: list[float] = []
         self.chunk_tokens: list[int] = []
         self.tokens = 0
-        self.text = ""
-        """The answer so far; "" where the server sends no text."""
         self.finish_reason: str | None = None
         self.abort_message: str | None = None
-        self.meta: Mapping[str, Any] = {}
+        self._meta: Mapping[str, Any] = {}
+        self._text = ""
         self._rest = b""
         self._ids: list[Any] = []
         self._ids_are_cumulative: bool | None = None
+        self._begins: bytes | None = None
+        """How events begin that may be counted unread; None where each has to be read."""
+        self._unread: bytes | None = None
+        """The newest event, where it was counted unread."""
 
     def feed(self, data: bytes, now: float) -> bool:
         """Take in what arrived at `now`; True where it brought tokens. Raises BadStreamError."""
         before = self.tokens
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
-            self._line(line.strip(), now)
+            if line and not self._counted(line, now):
+                self._line(line.strip(), now)
         return self.tokens > before
 
     def finish(self, now: float) -> None:
         """Say that the stream has ended. Raises BadStreamError where it ended inside an event."""
         rest, self._rest = self._rest.strip(), b""
         self._line(rest, now)
+        self._read_on()
+
+    def _counted(self, line: bytes, now: float) -> bool:
+        """Count the ids of an event that repeats the answer from its start, without reading it.
+
+        Such events grow with the answer, and only their last one is of use: reading each would
+        take the client more time than all else. False: the event has to be read.
+        """
+        if self._begins is None or not (line.startswith(self._begins) and line.endswith(b"}")):
+            return False
+        first = line.find(_IDS) + len(_IDS)
+        last = line.find(b"]", first)
+        if first < len(_IDS) or last <= first or line.find(_MORE_COMES, last) < 0:
+            return False
+        self._unread = line
+        self._came(line.count(b",", first, last) + 1, now)
+        return True
+
+    def _read_on(self) -> None:
+        """Read the newest event where it was only counted. Raises BadStreamError."""
+        line, self._unread = self._unread, None
+        if line is not None:
+            self._event(line[5:], 0.0)
 
     def _line(self, line: bytes, now: float) -> None:
         if line.startswith(b"data:"):
@@ -63,21 +98,18 @@ class TokenStream:
             raise BadStreamError(f"the server sent what is not an event stream: {_shown(line)}")
 
     def _event(self, payload: bytes, now: float) -> None:
-        try:
-            event = json.loads(payload)
-        except (ValueError, RecursionError) as error:
-            raise BadStreamError(
-                f"the server sent an event that is not JSON: {_shown(payload)}"
-            ) from error
+        event = _parsed(payload)
         if isinstance(event, dict) and event.get("error"):
             raise BadStreamError(f"the server reported an error: {_reported(event['error'])}")
         meta = event.get("meta_info") if isinstance(event, dict) else None
         if not isinstance(meta, dict):
             raise BadStreamError(f"the server sent an event without meta_info: {_shown(payload)}")
-        self.meta = meta
+        self._meta, self._unread = meta, None
         self._count(meta.get("completion_tokens"), event.get("output_ids"), now)
         self._take_text(event.get("text"))
         self._finish_reason(meta.get("finish_reason"))
+        if self._ids_are_cumulative and self._begins is None:
+            self._begins = b"data: " + payload[:BEGINNING]
 
     def _count(self, engines: Any, output_ids: Any, now: float) -> None:
         """Count what came by the token ids themselves, so that the engine's count can be checked.
@@ -88,6 +120,9 @@ class TokenStream:
             total = self._total_of(output_ids, engines)
         else:
             total = engines if _is_count(engines) and not self._ids else self.tokens
+        self._came(total, now)
+
+    def _came(self, total: int, now: float) -> None:
         if total > self.tokens:
             self.chunk_times.append(now)
             self.chunk_tokens.append(total - self.tokens)
@@ -118,10 +153,10 @@ class TokenStream:
         if not isinstance(text, str):
             return
         whole = self._ids_are_cumulative
-        if whole or (whole is None and text.startswith(self.text)):
-            self.text = text
+        if whole or (whole is None and text.startswith(self._text)):
+            self._text = text
         else:
-            self.text += text
+            self._text += text
 
     def _finish_reason(self, reason: Any) -> None:
         """SGLang sends `{"type": "length", "length": 16}`; null while tokens are to come."""
@@ -133,8 +168,26 @@ class TokenStream:
             self.finish_reason = reason
 
     @property
+    def meta(self) -> Mapping[str, Any]:
+        """The newest event's meta_info."""
+        self._settle()
+        return self._meta
+
+    @property
+    def text(self) -> str:
+        """The answer so far; "" where the server sends no text."""
+        self._settle()
+        return self._text
+
+    def _settle(self) -> None:
+        """Read what was only counted; an event that cannot be read tells nothing."""
+        with contextlib.suppress(BadStreamError):
+            self._read_on()
+
+    @property
     def output_ids(self) -> "array[int] | None":
         """The answer's token ids so far, 4 bytes each; None where the server does not send them."""
+        self._settle()
         try:
             return array("I", self._ids) if self._ids else None
         except (TypeError, OverflowError):  # something else than token ids
@@ -178,8 +231,28 @@ class TokenStream:
         return {name: self.meta[name] for name in ENGINE_FIGURES if name in self.meta}
 
 
+BEGINNING = 9
+"""Bytes that an event has in common with the one read before it: `{"text":"`."""
+
 MOST = 2**31
 """Tokens or verifies of a request; a larger number is no count, and samples could not hold it."""
+
+
+def _parsed(payload: bytes) -> Any:
+    """JSON as orjson takes it or, where it does not, the standard library: NaN, single surrogates.
+
+    Raises BadStreamError.
+    """
+    try:
+        return orjson.loads(payload)
+    except ValueError:
+        pass
+    try:
+        return json.loads(payload)
+    except (ValueError, RecursionError) as error:
+        raise BadStreamError(
+            f"the server sent an event that is not JSON: {_shown(payload)}"
+        ) from error
 
 
 def _is_count(value: Any) -> bool:

@@ -2,14 +2,27 @@
 
 from tuner.choice import broken_by, far_outputs, is_refuted
 from tuner.fastest import RIVALS
+from tuner.ledger.baseline_words import disagreement
+from tuner.measure.spelled import speed_words
 from tuner.measure.statistics import Interval
 from tuner.report.confirmed import chosen_words, confirmed_words, refuted_words
 from tuner.report.cycle_words import why_it_loses
+from tuner.report.ended import ended_words
 from tuner.report.findings import Findings, Measured
 from tuner.report.limits import limits_line, rates_line
 from tuner.report.outputs import same_output
 from tuner.report.repeated import drift_words
-from tuner.report.text import change, code, count, escaped, interval, markdown_table, number, ratio
+from tuner.report.text import (
+    again_command,
+    change,
+    code,
+    count,
+    escaped,
+    interval,
+    markdown_table,
+    number,
+    ratio,
+)
 from tuner.sweep.level import Level, at, axis, listed
 
 NOT_SHOWN = "the interval includes 1, so no difference has been shown"
@@ -23,18 +36,26 @@ def answer(findings: Findings) -> list[str]:
         which = "simulated" if findings.simulated else "running"
         return [f"**A measurement of a {which} server.** There is no baseline to compare it with."]
     if findings.baseline is None:
-        return [_no_baseline(findings)]
+        return _told([_no_baseline(findings), ended_words(findings)])
     if findings.best is None or findings.best.value is None:
-        return ["**No answer.** No candidate gave numbers, so there is nothing to compare."]
+        words = "**No answer.** No candidate gave numbers, so there is nothing to compare."
+        return _told([words, ended_words(findings)])
     best = findings.best
-    refuted = is_refuted(findings.ledger, best.record, findings.sweep.search.objective)
+    ledger = findings.ledger
     plain = findings.plain if findings.winner is findings.plain else None
-    if findings.winner is findings.baseline and far_outputs(findings.ledger, best.record):
+    # What is slower anyway is not refused for anything else.
+    gained = (best.value or 0.0) > 1
+    refuted = gained and is_refuted(ledger, best.record, findings.sweep.search.objective)
+    if findings.winner is findings.baseline and gained and far_outputs(ledger, best.record):
         lines = [
             "**No candidate stands.** Launch the server without speculation. No candidate that "
             "answers as the baseline does beats it."
         ]
-    elif findings.winner is findings.baseline and broken_by(findings.ledger, best.record):
+    elif (
+        findings.winner is findings.baseline
+        and findings.result.limits.decided
+        and broken_by(ledger, best.record)
+    ):
         lines = [
             "**No candidate stands.** Launch the server without speculation. No candidate that "
             "keeps the limits beats it."
@@ -47,7 +68,7 @@ def answer(findings: Findings) -> list[str]:
             "not bear out."
         ]
     elif findings.winner is findings.baseline:
-        shown = any(_seen(bounds) != NOT_SHOWN for bounds in best.speedups.values())
+        shown = _is_shown(best) and disagreement(findings.settled.baselines) is None
         first = "No speculation is fastest here" if shown else "No candidate is shown to be faster"
         lines = [
             f"**{first}.** Launch the server without speculation. The best "
@@ -59,11 +80,18 @@ def answer(findings: Findings) -> list[str]:
             f"the settings of the best candidate, {code(best.label)}, are as fast without "
             f"speculation; with it they are {_changes(findings, best)}."
         ]
+    elif not _is_shown(best):
+        lines = [
+            f"**No candidate is shown to be faster yet.** The best: {code(best.label)}, "
+            f"{_changes(findings, best)} than no speculation."
+        ]
     else:
         lines = [
             f"**Run {code(best.label)}.** It is {_changes(findings, best)} than no speculation."
         ]
     told = (
+        _disagreement(findings),
+        ended_words(findings),
         why_it_loses(findings),
         _certainty(findings, best, refuted=refuted),
         drift_words(findings),
@@ -76,7 +104,16 @@ def answer(findings: Findings) -> list[str]:
         _rivals(findings, best if plain is None else plain),
         _mixed_gain(findings, best),
     )
-    return [*lines, *(line for line in told if line)]
+    return _told([*lines, *told])
+
+
+def _told(lines: list[str | None]) -> list[str]:
+    return [line for line in lines if line]
+
+
+def _disagreement(findings: Findings) -> str | None:
+    words = disagreement(findings.settled.baselines)
+    return None if words is None else f"**Doubtful**: {words}."
 
 
 def answer_table(findings: Findings) -> str | None:
@@ -93,7 +130,13 @@ def answer_table(findings: Findings) -> str | None:
         ]
         for level in findings.levels
     ]
-    header = [axis(findings.levels), "no speculation, tok/s", "best candidate, tok/s", "speed-up"]
+    speed = speed_words(metric)
+    header = [
+        axis(findings.levels),
+        f"no speculation, {speed}",
+        f"best candidate, {speed}",
+        "speed-up",
+    ]
     return markdown_table(header, rows)
 
 
@@ -138,7 +181,7 @@ def _certainty(findings: Findings, best: Measured, *, refuted: bool) -> str:
     if tried >= MANY and findings.ledger.confirmation(best.record) is None:
         sentence += (
             " The best of many was not measured again, so its figure leans high; "
-            "`specbench sweep best.yaml` tells by how much."
+            f"{again_command(findings.run.best_yaml)} tells by how much."
         )
     return sentence
 
@@ -198,6 +241,11 @@ def _split(findings: Findings, plain: Measured, best: Measured) -> str:
         f"{'; '.join(parts)}."
         + (" What that launch says is not the baseline's." if plain.record.is_another else "")
     )
+
+
+def _is_shown(best: Measured) -> bool:
+    """Whether it is not so that every interval includes 1."""
+    return any(_seen(bounds) != NOT_SHOWN for bounds in best.speedups.values())
 
 
 def _seen(bounds: Interval) -> str:

@@ -6,7 +6,8 @@ from tuner.errors import UserError
 from tuner.report.findings import Findings
 from tuner.report.text import MISSING, code, count, duration, escaped, markdown_table
 
-MAX_ROWS = 40
+OTHERS = 5
+"""Settings that are shown beside those worth a server."""
 
 
 def communication_words(findings: Findings) -> list[str]:
@@ -43,7 +44,7 @@ def _how(results: CommResults, seconds: float | None) -> str:
 def _table(screening: Screening, results: CommResults) -> str:
     assert screening.screened is not None
     rows = {each.setting: each for each in results.measured}
-    ranked = screening.screened.ranked()
+    ranked, shown = screening.screened.ranked(), screening.screened.shown(OTHERS)
     smallest, largest = results.messages[0], results.messages[-1]
     header = ["setting", *(f"\u00b5s, {each.label()}" for each in (smallest, largest)), "verdict"]
     table = markdown_table(
@@ -55,12 +56,12 @@ def _table(screening: Screening, results: CommResults) -> str:
                 _latency(rows[setting], len(results.messages) - 1),
                 escaped(screening.screened.verdict(setting)),
             ]
-            for setting in ranked[:MAX_ROWS]
+            for setting in shown
         ],
         4,
     )
-    if (more := len(ranked) - MAX_ROWS) > 0:
-        table += f"\n\n{count(more, 'setting')} more; `comm.json` has all."
+    if (more := len(ranked) - len(shown)) > 0:
+        table += f"\n\n{count(more, 'setting')} more, none worth a server; `comm.json` has all."
     return table
 
 

@@ -12,10 +12,10 @@ from tuner.choice import (
 )
 from tuner.report.findings import Findings, Measured
 from tuner.report.outputs import far_candidates, far_example
-from tuner.report.text import code, count, escaped, number, ratio
-from tuner.result import held_out_of
+from tuner.report.text import again_command, code, count, escaped, number, ratio
+from tuner.result import held_out_speedups
 from tuner.sweep.level import at
-from tuner.sweep.workload import HELD_OUT
+from tuner.sweep.workload import needed_to_hold_out
 
 
 def confirmed_words(findings: Findings, best: Measured) -> str | None:
@@ -33,7 +33,7 @@ def confirmed_words(findings: Findings, best: Measured) -> str | None:
     if again is None:
         return (
             f"{begin}, not on one of its own as `best.sh` starts it: confirm it with "
-            "`specbench sweep best.yaml`."
+            f"{again_command(findings.run.best_yaml)}."
         )
     if again.outcome != "ok":
         why = f"{code(again.failure or again.outcome)}: {escaped(again.message or 'no message')}"
@@ -60,20 +60,21 @@ def confirmed_words(findings: Findings, best: Measured) -> str | None:
 def _unseen(findings: Findings, alone: Measured) -> Iterator[str]:
     """What the launch gives on prompts that nothing was chosen on."""
     held = alone.record.held_out
-    found = held_out_of(alone.record)
+    found = held_out_speedups(alone.record)
     if held is None or not found:
-        load = findings.sweep.workload
-        most = max(map(load.requests_at, load.levels))
+        needed = needed_to_hold_out(findings.sweep.workload)
         yield (
-            f"Both on the prompts that it was chosen on; {most + min(most, HELD_OUT)} or more are "
+            f"Both on the prompts that it was chosen on; {needed} or more are "
             "needed to hold some out, or the baseline was not measured on them."
         )
         return
     several = len(findings.levels) > 1
     parts = [f"{ratio(r)}{f' {at(n)}' if several else ''}" for n, r in found.items()]
+    open_yet = any(each.includes_one for each in found.values())
+    expect = "that includes 1, so none is shown there" if open_yet else "expect that figure"
     yield (
         f"On {count(held.prompts, 'other prompt')}, which no candidate was measured on, it is "
-        f"{'; '.join(parts)} times no speculation: expect that figure."
+        f"{'; '.join(parts)} times no speculation: {expect}."
     )
 
 

@@ -6,6 +6,7 @@ from tuner.report.cycles import Cycles, Taken, streams_of
 from tuner.report.findings import NO_SPECULATION, Findings
 from tuner.report.text import MISSING, code, interval, markdown_table, number
 from tuner.sweep.level import Level, at
+from tuner.sweep.point import Point
 
 LARGE_SHARE = 0.10
 """Of a cycle, from which on a quicker draft is worth a try."""
@@ -149,7 +150,7 @@ def _split_words(cycles: Cycles) -> str | None:
             f"What the further {number(max(0.0, rest), 2)} ms of a cycle of "
             f"{code(best.label)} go into is not told apart by these measurements"
         )
-        lacking = cycles.model(level).missing(best.point, streams_of(level), "drafted")
+        lacking = _lacking(cycles, level, best.point, "drafted")
         return f"{words}{f'; it takes {lacking}' if lacking else ''}."
     more = split.once.value - plain
     words += f"A cycle of {code(best.label)} takes {_ms(split.once)} ms whatever it drafts, "
@@ -162,12 +163,21 @@ def _split_words(cycles: Cycles) -> str | None:
     words += f"; its drafted tokens add {_ms(split.drafted)} ms, draft and verify together"
     if split.draft is not None and split.tokens is not None:
         words += f": {_ms(split.draft)} ms draft steps, {_ms(split.tokens)} ms verify"
-    elif lacking := cycles.model(level).missing(best.point, streams_of(level), "draft"):
+    elif lacking := _lacking(cycles, level, best.point, "draft"):
         words += f". To tell the draft from the verify of what it drafted takes {lacking}"
     error = cycles.model(level).error
     if error is None:
         return f"{words}. There are too few cycles for intervals."
     return f"{words}. The model behind this misses a measured cycle by {100 * error:.1f} %."
+
+
+def _lacking(cycles: Cycles, level: Level, point: Point, part: str) -> str | None:
+    """What to measure besides; at a rate nobody says how many streams were in a batch."""
+    lacking = cycles.model(level).missing(point, streams_of(level), part)
+    if lacking is None or cycles.findings.sweep.workload.request_rate is None:
+        return lacking
+    other = "a run without request_rate at two concurrencies"
+    return lacking.replace("a second concurrency", other)
 
 
 def _unmeasured(cycles: Cycles) -> str | None:
@@ -273,5 +283,7 @@ def _last_step(cycles: Cycles, taken: Taken) -> Flag | None:
         advice = ": fewer steps"
     elif next_brings > pays and steps + 1 not in measured:
         advice = ": more steps may pay"
+        if not even.may_win(costs, next_brings, brings / before if before else 0.0):
+            advice = ": more steps make a less bad chain, not a winning one"
     words = f"each further drafted token costs {_ms(split.per_step)} ms, and the last of {steps} "
     return f"{words}brings {brings:.2f} tokens ({pays:.2f} would pay for it)", advice

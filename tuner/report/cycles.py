@@ -140,6 +140,25 @@ class Cycles:
             return []
         return rank(self.model(level), self._curve(level), points, level)
 
+    def longer(self, point: Point, level: Level) -> Prediction | None:
+        """The fastest of a chain one step longer and the longer ones of the space that nobody
+        measured, as predicted; None where that is not determined."""
+        if isinstance(level, Rate) or self.scattered or point.num_steps is None:
+            return None
+        measured = {each.point for each in self.findings.ranked}
+        points = [
+            each
+            for each in self.findings.space.points
+            if _is_chain(each)
+            and _block(each) == _block(point)
+            and each not in measured
+            and (each.num_steps or 0) > point.num_steps
+        ]
+        points = list(dict.fromkeys([_chain(point, point.num_steps + 1), *points]))
+        if self.model(level).cycle(points[0], level) is None:
+            return None
+        return next(iter(rank(self.model(level), self._curve(level), points, level)), None)
+
     def placement(self, level: Level) -> tuple[Measured, Measured, Interval] | None:
         """The best candidate, its twin with the draft placed otherwise, and how much longer the
         twin's cycle takes; None without such a twin."""

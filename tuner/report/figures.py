@@ -8,6 +8,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from tuner.measure.spelled import speed_words
 from tuner.report import drawing
 from tuner.report.cycle_figure import cycle_parts
 from tuner.report.drawing import BLUE, LINES, MARKERS, SERIES, VERMILLION, Drawn
@@ -52,7 +53,8 @@ def speedups(findings: Findings, folder: Path) -> Drawn | None:
         ax.set_yticks(range(len(shown)), labels if index % 2 == 0 else [""] * len(shown))
         ax.grid(False, axis="y")
         ax.margins(x=0.18)
-    figure.supxlabel("speed-up over no speculation (ratio of tok/s, 95 % interval)", fontsize=9)
+    ratio_of = f"ratio of {speed_words(findings.metric)}, 95 % interval"
+    figure.supxlabel(f"speed-up over no speculation ({ratio_of})", fontsize=9)
     drawing.title(figure, f"Speed-up of the best configurations{common}", findings.simulated)
     return drawing.save(figure, folder, "speedup", "Speed-up of the best configurations")
 

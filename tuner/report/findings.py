@@ -22,7 +22,7 @@ from tuner.result import summarise_run
 from tuner.sweep.artificial import artificial
 from tuner.sweep.document import read_document
 from tuner.sweep.door import LoadedSweep
-from tuner.sweep.level import Level, at, level_of, listed
+from tuner.sweep.level import Level, at, level_in, listed
 from tuner.sweep.point import Point
 from tuner.sweep.space import Space
 
@@ -92,7 +92,9 @@ class Findings:
     @property
     def levels(self) -> list[Level]:
         """Concurrency levels that anything was measured at."""
-        return sorted({level_of(level) for record in self.records for level in record.metrics})
+        return sorted(
+            {level_in(level, each.metrics) for each in self.records for level in each.metrics}
+        )
 
     @cached_property
     def ranked(self) -> tuple[Measured, ...]:
@@ -207,6 +209,7 @@ class Findings:
         """What `history` holds: `output_tok_s, geometric mean of concurrency 1, 8`."""
         spec = self.sweep.search.objective
         only = self.levels[0] if len(self.levels) == 1 else spec.level
+        only = next((level for level in self.levels if level == only), only)  # it says of what
         if only is not None:
             return f"{self.metric} {at(only)}"
         mean = "lowest" if spec.over == "min" else "geometric mean"

@@ -11,8 +11,9 @@ import pandas as pd
 
 from tuner.choice import objective_of
 from tuner.ledger.record import TrialRecord
+from tuner.ledger.side_by_side import held_in
 from tuner.sweep.fields import UNSET
-from tuner.sweep.level import Level, columns, level_of
+from tuner.sweep.level import Level, columns, level_in
 from tuner.sweep.model import ObjectiveSpec
 from tuner.sweep.point import Point
 
@@ -74,6 +75,8 @@ def kinds_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
                 speed, its = figures.get("decode_tok_s"), plain.get(kind, {}).get("decode_tok_s")
                 row = {**_name(record), **_steps(record.at), **columns(level), "kind": kind}
                 ratio = speed / its if speed and its else None
+                if ratio is not None and (known := held_in(metrics)) is not None:
+                    ratio /= known.value
                 rows.append({**row, **figures, "decode_speedup": ratio})
     told = ("requests", "decode_tok_s", "decode_speedup", "accept_length", "accept_rate")
     names = ["trial", "role", "label", *_STEPS, *LEVEL, "kind", *told, "accept_rate_first"]
@@ -144,7 +147,7 @@ def framed(rows: Sequence[Row], columns: Sequence[str]) -> pd.DataFrame:
 
 def levels_of(record: TrialRecord) -> list[tuple[Level, dict[str, Any]]]:
     """(level, metrics), lowest first."""
-    return sorted((level_of(level), figures) for level, figures in record.metrics.items())
+    return sorted((level_in(name, record.metrics), each) for name, each in record.metrics.items())
 
 
 def label_of(record: TrialRecord) -> str:

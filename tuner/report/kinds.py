@@ -3,7 +3,7 @@
 from tuner.kinds import KindFound
 from tuner.ledger.record import TrialRecord
 from tuner.measure.statistics import Interval
-from tuner.report.findings import Findings
+from tuner.report.findings import NO_SPECULATION, Findings
 from tuner.report.text import MISSING, code, escaped, markdown_table, number
 from tuner.report.top_table import percent
 from tuner.sweep.level import at
@@ -69,7 +69,9 @@ def length_tables(findings: Findings) -> list[tuple[str, str]]:
 def _row(found: KindFound, best: TrialRecord) -> list[str]:
     told = found.figures
     fastest = "this one"
-    if found.fastest is not best:
+    if found.fastest.role == "baseline":
+        fastest = NO_SPECULATION
+    elif found.fastest is not best:
         point = found.fastest.at
         fastest = code(point.label()) if point else MISSING
         if found.fastest_speedup is not None:

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner.choice import is_refuted
+from tuner.choice import broken_by, is_refuted
 from tuner.engine.base import Command
 from tuner.engine.script import launch_script
 from tuner.engine.sglang.adaptive import (
@@ -18,6 +18,7 @@ from tuner.engine.sglang.adaptive import (
 from tuner.engine.sglang.planned import Planned
 from tuner.engine.sglang.releases import Release, parse_version
 from tuner.errors import UserError
+from tuner.measure.spelled import speed_words
 from tuner.report.answer import throughput
 from tuner.report.findings import NO_SPECULATION, Findings, Measured
 from tuner.report.text import MISSING, block, code, markdown_table, ratio
@@ -35,11 +36,16 @@ def levels_table(findings: Findings) -> str | None:
     rows = []
     for level, best in found.items():
         shown = Measured(best.record, None)
-        same = [_name(Measured(each, None)) for each in best.alike]
+        same = [
+            _name(Measured(each, None))
+            + (" (breaks a limit)" if broken_by(findings.ledger, each) else "")
+            for each in best.alike
+        ]
         cells = [str(level), _name(shown), ", ".join(same) or MISSING]
         gain = "1" if best.record.role == "baseline" else ratio(best.speedup)
         rows.append([*cells, throughput(shown, level, findings.metric), gain])
-    header = [axis([*found]), "fastest there", "not told apart from it", "tok/s", "speed-up"]
+    speed = speed_words(findings.metric)
+    header = [axis([*found]), "fastest there", "not told apart from it", speed, "speed-up"]
     table = markdown_table(header, rows, 3)
     return table + (_front(findings) if findings.sweep.search.sampler == "nsga2" else "")
 

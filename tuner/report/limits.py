@@ -1,8 +1,12 @@
 """Which configurations keep the user's latency limits, and up to which rate speculation pays."""
 
+from collections.abc import Sequence
+
 from tuner.choice import broken_by
 from tuner.crossing import crossing_words, overload_words
+from tuner.ledger.judged import BrokenLimit
 from tuner.ledger.limits import broken_words, limits_words
+from tuner.ledger.record import TrialRecord
 from tuner.report.findings import NO_SPECULATION, Findings, Measured
 from tuner.report.text import code, count, escaped
 
@@ -23,14 +27,19 @@ def limits_line(findings: Findings, best: Measured) -> str | None:
     if not limits and not findings.result.limits.broken:
         return None
     told = [f"Limits: {escaped(limits_words(limits) or 'to keep up with the rate')}."]
-    base = findings.baseline
-    if base is not None and base.record.broken:
-        told.append(f"No speculation breaks them: {escaped(broken_words(base.record.broken))}.")
-    broken = broken_by(findings.ledger, best.record)
-    if not broken:
+    base, broken = findings.baseline, broken_by(findings.ledger, best.record)
+    if not broken and findings.winner is not base:
         told.append(f"{code(best.label)} keeps them.")
-    elif findings.winner is base:
+    if base is not None:
+        recommended = ", which is to be launched," if findings.winner is base else ""
+        name = f"The server without speculation{recommended}"
+        told.append(_kept(name, base.record, base.record.broken))
+    if not broken:
+        told += [f"{code(best.label)} keeps them."] if findings.winner is base else []
+    elif findings.winner is base and findings.result.limits.decided:
         told.append(f"No candidate that keeps them is faster than {NO_SPECULATION}.")
+    elif findings.winner is base:
+        told.append(f"They decide nothing: no candidate is faster than {NO_SPECULATION}.")
     out = [
         (each, found)
         for each in findings.ranked
@@ -38,9 +47,18 @@ def limits_line(findings: Findings, best: Measured) -> str | None:
     ]
     if out:
         words = [
-            f"{code(each.label)} ({escaped(broken_words(found))})" for each, found in out[:SHOWN]
+            f"{code(each.label)} ({escaped(broken_words(found, each.record.metrics))})"
+            for each, found in out[:SHOWN]
         ]
         more = len(out) - SHOWN
         words += [f"{count(more, 'candidate')} more"] if more > 0 else []
-        told.append(f"Not taken for breaking them: {'; '.join(words)}.")
+        decided = findings.winner is not base or findings.result.limits.decided
+        lead = "Not taken for breaking them" if decided else "Broken by"
+        told.append(f"{lead}: {'; '.join(words)}.")
     return " ".join(told)
+
+
+def _kept(name: str, record: TrialRecord, broken: Sequence[BrokenLimit]) -> str:
+    if not broken:
+        return f"{name} keeps them."
+    return f"{name} breaks them: {escaped(broken_words(broken, record.metrics))}."

@@ -1,5 +1,7 @@
 """Windows and requests that stand out, as a table; every figure of the report contains them."""
 
+from collections.abc import Sequence
+
 from tuner.measure.outliers import Off, requests_off, robust_spread, standing_out, windows_off
 from tuner.report.findings import Findings, Measured
 from tuner.report.text import MISSING, code, count, escaped, markdown_table, number
@@ -11,7 +13,7 @@ MAX_ROWS = 20
 
 def outliers(findings: Findings) -> str | None:
     """Of the configurations that the tables show; None where no launch has three windows."""
-    words, rows = [], []
+    words, far = list[str](), list[tuple[Measured, Level, Off]]()
     for level in findings.levels:
         trials = [(each, findings.windows(each, level)) for each in _shown(findings)]
         for name, off in (("windows", windows_off), ("requests", requests_off)):
@@ -20,10 +22,8 @@ def outliers(findings: Findings) -> str | None:
             if spread is None:
                 continue
             words.append(f"{name} {at(level)} {spread:.2%}")
-            rows += [
-                (abs(one.by), _row(each, level, one))
-                for each, every in found
-                for one in standing_out(every, spread)
+            far += [
+                (each, level, one) for each, every in found for one in standing_out(every, spread)
             ]
     if not words:
         return None
@@ -31,6 +31,7 @@ def outliers(findings: Findings) -> str | None:
         f"Robust spread of {findings.metric} beside the same launch's other windows (1.4826 times "
         f"the median absolute deviation): {', '.join(words)}."
     )
+    rows = _rows(far)
     if not rows:
         return f"{told} Nothing stands out."
     rows.sort(key=lambda each: -each[0])
@@ -44,7 +45,7 @@ def outliers(findings: Findings) -> str | None:
     ]
     table = markdown_table(header, [row for _, row in rows[:MAX_ROWS]], 6)
     more = len(rows) - MAX_ROWS
-    rest = f"\n\n{count(more, 'request')} or windows more." if more > 0 else ""
+    rest = f"\n\n{count(more, 'row')} more." if more > 0 else ""
     return f"{told} These stand out; they are in every figure, none was dropped:\n\n{table}{rest}"
 
 
@@ -56,7 +57,26 @@ def _shown(findings: Findings) -> list[Measured]:
     return [*found, *([findings.plain] if findings.plain else [])]
 
 
-def _row(each: Measured, level: Level, off: Off) -> list[str]:
-    prompt = MISSING if off.prompt is None else escaped(off.prompt)
-    cells = [code(each.label), str(each.record.trial), str(level), str(off.window), prompt]
-    return [*cells, number(off.ratio, 3)]
+def _rows(far: Sequence[tuple[Measured, Level, Off]]) -> list[tuple[float, list[str]]]:
+    """How far off, and the cells: one row for a window, whatever stands out in it that way."""
+    found: dict[tuple[int, Level, int, bool], list[tuple[Measured, Level, Off]]] = {}
+    for each, level, off in far:
+        key = (each.record.trial, level, off.window, off.by > 0)
+        found.setdefault(key, []).append((each, level, off))
+    return [_row(together) for together in found.values()]
+
+
+def _row(together: Sequence[tuple[Measured, Level, Off]]) -> tuple[float, list[str]]:
+    each, level, first = together[0]
+    prompts = [off for *_, off in together if off.prompt is not None]
+    whole = [off for *_, off in together if off.prompt is None]
+    ratios = sorted(off.ratio for off in whole or prompts)
+    if whole:
+        prompt = f"all; {count(len(prompts), 'prompt')} by themselves" if prompts else MISSING
+    else:
+        prompt = escaped(first.prompt or "") if len(prompts) == 1 else f"{len(prompts)} prompts"
+    speed = number(ratios[0], 3)
+    if len(ratios) > 1:
+        speed += f" to {number(ratios[-1], 3)}"
+    cells = [code(each.label), str(each.record.trial), str(level), str(first.window), prompt]
+    return max(abs(off.by) for *_, off in together), [*cells, speed]

@@ -6,7 +6,7 @@ from tuner.ledger.record import TrialRecord
 from tuner.measure.outputs import example
 from tuner.report.findings import Findings, Measured
 from tuner.report.text import code
-from tuner.sweep.level import at, level_of
+from tuner.sweep.level import at, level_in, level_of
 
 SHOWN = 3
 """Refused candidates that the report names."""
@@ -24,7 +24,7 @@ def same_output(findings: Findings) -> str | None:
     again = findings.ledger.confirmation(winner.record)
     record = again if again is not None and again.outputs else winner.record
     told, outputs = list[str](), record.outputs
-    if words := outputs_words(outputs):
+    if words := outputs_words(outputs, record.metrics):
         told.append(f"Greedy outputs against no speculation: {'. '.join(words)}.")
     if any(line.outcome == "far" for line in outputs.values()):
         told.insert(0, "**Not the baseline's outputs.**")
@@ -47,7 +47,9 @@ def far_candidates(findings: Findings) -> list[str]:
         if level is None:
             told.append(f"{name}, by the task's score: {scores_of(findings, found)}")
         else:
-            told.append(f"{name}: {at(level)} {far_counts(found.outputs[level])}")
+            told.append(
+                f"{name}: {at(level_in(level, found.metrics))} {far_counts(found.outputs[level])}"
+            )
     if (more := len(findings.result.far) - SHOWN) > 0:
         told.append(f"{more} more whose outputs are far from the baseline's")
     return told
@@ -82,7 +84,7 @@ def _example(findings: Findings, record: TrialRecord, level: str) -> str | None:
     if found is None:
         return None
     return (
-        f"For instance prompt {code(found.prompt_id)} {at(level)}: after "
+        f"For instance prompt {code(found.prompt_id)} {at(level_in(level, record.metrics))}: after "
         f"{code(found.before)} the baseline says {code(found.baseline)}, this "
         f"{code(found.measured)}."
     )

@@ -39,9 +39,9 @@ class RunFrames:
     """A run folder, read. Each property is a frame of its own, made when it is first asked for.
 
     Rows are joined by `trial` (the number in trials.jsonl). Every frame has besides `role`
-    (baseline, candidate or confirm) and `label` (the point in words), `left_out` aside. What was
-    not measured is missing (NaN or NA), never 0. Rates and shares are of 1; `_ms` is
-    milliseconds, `_s` seconds, `tok_s` tokens per second, `_low` and `_high` a 95 % interval.
+    (baseline, candidate, confirm, plain or abreast) and `label` (the point in words), `left_out`
+    aside. What was not measured is missing (NaN or NA), never 0. Rates and shares are of 1; `_ms`
+    is milliseconds, `_s` seconds, `tok_s` tokens per second, `_low` and `_high` a 95 % interval.
     """
 
     def __init__(self, path: Path) -> None:

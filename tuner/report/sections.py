@@ -7,6 +7,7 @@ from tuner.report.back_end import nccl_doubt
 from tuner.report.findings import NO_SPECULATION, Findings
 from tuner.report.text import (
     MISSING,
+    again_command,
     code,
     count,
     duration,
@@ -14,7 +15,9 @@ from tuner.report.text import (
     markdown_table,
 )
 from tuner.report.top_table import has_energy, is_cut
+from tuner.sweep.document import read_document
 from tuner.sweep.level import axis
+from tuner.sweep.model import SearchSpec
 from tuner.sweep.trusted import trusted_code
 
 MAX_FAILURES = 30
@@ -52,7 +55,9 @@ def launch_words(findings: Findings) -> str:
     if findings.best is None:
         return files + ":"
     what = "it" if findings.winner is findings.best else "the best candidate"
-    return f"{files}; `best.yaml` measures {what} again with `specbench sweep best.yaml`:"
+    return (
+        f"{files}; `best.yaml` measures {what} again with {again_command(findings.run.best_yaml)}:"
+    )
 
 
 def workload(findings: Findings) -> str:
@@ -221,10 +226,13 @@ def inherited(findings: Findings) -> str | None:
 def command(findings: Findings) -> str:
     """The command that makes this run again."""
     settings = findings.run.settings
-    words = ["specbench", "sweep", findings.run.sweep_file.name]
+    words = ["specbench", "sweep", str(findings.run.sweep_file)]
     if settings.engine is not None:
         words += ["--engine", settings.engine]
-    if findings.sweep.search.sampler != "grid":
+    text, file = findings.run.sweep_text(), str(findings.run.sweep_file)
+    search = read_document(text, file).value.get("search") or {}
+    asked = search.get("trials", SearchSpec().trials)
+    if findings.sweep.search.sampler != "grid" and settings.wanted != asked:
         words += ["--trials", str(settings.wanted)]
     return shlex.join(words)
 

@@ -1,11 +1,14 @@
 """Words and numbers as a report prints them. What was not measured is `-`, never 0."""
 
+import shlex
+from pathlib import Path
 from typing import Protocol
 
 from tuner.sweep.markdown import MISSING, block, code, escaped, markdown_table
 
 __all__ = [
     "MISSING",
+    "again_command",
     "block",
     "change",
     "code",
@@ -76,6 +79,11 @@ def count(amount: int, noun: str) -> str:
     if amount == 1:
         return f"1 {noun}"
     return f"{amount} {noun}{'es' if noun.endswith(('ch', 's')) else 's'}"
+
+
+def again_command(sweep_file: Path) -> str:
+    """The command that measures a run's best.yaml, by its path as the run's was given."""
+    return code(shlex.join(["specbench", "sweep", str(sweep_file)]))
 
 
 def text_table(header: list[str], rows: list[list[str]]) -> str:

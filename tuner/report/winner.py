@@ -119,7 +119,8 @@ def _warnings(findings: Findings, shown: Measured) -> list[str]:
     outputs = {} if shown is findings.baseline else outputs_of(findings.ledger, shown.record)
     if scores := scores_of(findings, findings.ledger.confirmation(shown.record)):
         lines.append(f"The task: {scores}.")
-    lines += [f"Greedy outputs against no speculation: {line}." for line in outputs_words(outputs)]
+    told = outputs_words(outputs, shown.record.metrics)
+    lines += [f"Greedy outputs against no speculation: {line}." for line in told]
     return lines
 
 

@@ -5,6 +5,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+MORE_STEPS = 16
+"""Beyond the best chain, as far as longer ones are reckoned with."""
+
 
 @dataclass(frozen=True)
 class BreakEven:
@@ -32,6 +35,16 @@ class BreakEven:
         an answer cuts off.
         """
         return self.accept_length / self.needed if self.decode_ratio is None else self.decode_ratio
+
+    def may_win(self, costs_ms: float, brings: float, falls: float) -> bool:
+        """Whether a longer chain would beat no speculation in decoding, where each further step
+        costs as much, the first one brings `brings` tokens and each `falls` of the one before."""
+        length, cycle = self.accept_length, self.cycle_ms
+        for _ in range(MORE_STEPS):
+            length, cycle, brings = length + brings, cycle + costs_ms, brings * falls
+            if length * self.plain_ms >= cycle:
+                return True
+        return False
 
     @property
     def delivered(self) -> float:

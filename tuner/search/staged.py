@@ -15,13 +15,12 @@ import numpy as np
 from tuner.measure.statistics import Interval
 from tuner.search.coded import Coded, Floats, Indices, Mask
 from tuner.search.decision import Decision, Stage
+from tuner.search.ending import MARGIN, best_measured, no_more
 from tuner.search.forecast import Forecast, Known, forecast
 from tuner.search.running import chance_of_running
 from tuner.sweep.model import ObjectiveSpec
 from tuner.sweep.point import Point
 
-MARGIN = 0.01
-"""What an unmeasured point must be able to gain, as a share, to be worth a launch."""
 SEEN = 2.0
 """And what launches can tell apart: so many standard deviations of one."""
 OPTIMISTIC = 3.0
@@ -185,7 +184,7 @@ class StagedSearch:
             reason = f"a shorter chain shows what a step takes; {reason}"
         elif coded.topk[row] > 1:
             reason = f"a tree that the bounds leave room for; {reason}"
-        return self._proposal(stage, row, view, f"most to be gained; {reason}")
+        return self._proposal(stage, row, view, known, f"most to be gained; {reason}")
 
     def _check(self, view: "_View", known: Known) -> Decision:
         """Nothing is promising: look where the model knows least, then believe it."""
@@ -196,25 +195,20 @@ class StagedSearch:
         score = view.forecast.mean[view.left] + FAR * view.forecast.spread[view.left]
         score[view.chance < 0.3] = -math.inf
         if len(calm) + len(known.pending) >= wanted or score.max() <= view.goal:
-            return Decision("stop", self._no_more(view, len(calm)), excluded=view.excluded)
+            return Decision("stop", view.no_more(known, len(calm)), excluded=view.excluded)
         row = int(view.left[np.lexsort((self._luck[view.left], -np.round(score, _DIGITS)))[0]])
         why = "nothing unmeasured should be faster; this is where the model knows least"
-        return self._proposal("check", row, view, why)
+        return self._proposal("check", row, view, known, why)
 
-    def _no_more(self, view: "_View", checks: int) -> str:
-        best = math.exp(view.goal)
-        whose = f"the best so far ({best:.3f} times the baseline)" if best > 1 else "the baseline"
-        words = f"none of {len(view.left)} unmeasured points can beat {whose} by more than "
-        words += f"{100 * view.margin:.1f} %, optimistically"
-        return words + (f"; {checks} checks found nothing else" if checks else "")
-
-    def _proposal(self, stage: Stage, row: int, view: "_View", why: str) -> Decision:
+    def _proposal(self, stage: Stage, row: int, view: "_View", known: Known, why: str) -> Decision:
         told = view.forecast.interval(row)
         numbers = (
             f"{told.value:.2f} ({told.low:.2f} to {told.high:.2f}) times the baseline expected"
         )
-        best = math.exp(view.goal)
-        numbers += f", {best:.2f} is the best so far" if best > 1 else ", which is still the best"
+        still = "which is still the best"
+        if view.goal > 0:
+            still = f"{best_measured(known):.2f} is the best so far"
+        numbers += f", {still}"
         point = view.coded.points[row]
         news = view.coded.new_settings(row, view.rows)
         return Decision(stage, f"{numbers}: {why}", point, told, news, view.excluded)
@@ -271,6 +265,13 @@ class _View:
             CANNOT_RUN: int((~self.runs).sum()),
         }
         return {reason: count for reason, count in counts.items() if count}
+
+    def no_more(self, known: Known, checks: int) -> str:
+        """Why the search ends."""
+        runs = self.left[self.runs]
+        mean = self.forecast.mean[runs]
+        near = self.forecast.interval(int(runs[np.argmax(mean)])) if len(runs) else None
+        return no_more(known, self.goal, self.margin, len(self.left), near, checks)
 
 
 def _has_chain(known: Known) -> bool:

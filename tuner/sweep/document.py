@@ -85,6 +85,8 @@ def read_document(text: str, source: str) -> Document:
     except yaml.MarkedYAMLError as error:
         problem = error.problem or "it ends too early"
         mark = error.problem_mark or error.context_mark
+        if problem.startswith("expected <block end>"):
+            problem += "; is this line indented as the one above it?"
         raise document.refused(mark, f"this is not YAML: {problem}") from error
     except ReaderError as error:
         line = text[: error.position].count("\n") + 1

@@ -14,6 +14,7 @@ from tuner.sweep.credentials import reveal
 from tuner.sweep.document import Document, read_document, spell
 from tuner.sweep.level import Rate, named
 from tuner.sweep.model import STEP_SWITCHERS, Sweep
+from tuner.sweep.nodes import check_nodes
 from tuner.sweep.refusal import refusal
 from tuner.sweep.reserved import RESERVED, RESERVED_VARIABLES
 from tuner.sweep.space import Space
@@ -160,6 +161,7 @@ def _check_across(document: Document, sweep: Sweep) -> None:
                     ("space", kind, name),
                     f"a secret is no dimension of a search, write it in server.{kind}",
                 )
+    check_nodes(document, sweep)
     if sweep.server.step_switch:
         _check_step_switch(document, sweep)
     for kind in ("flags", "env"):

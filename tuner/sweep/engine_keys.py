@@ -4,7 +4,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, model_validator
 
-from tuner.sweep.fields import Strict, Url
+from tuner.sweep.fields import PathText, Strict, Url
 
 
 class FaultSpec(Strict):
@@ -14,6 +14,8 @@ class FaultSpec(Strict):
     """One of the names that `specbench simulate --help` lists."""
     launches: list[Annotated[int, Field(ge=0)]] | None = None
     """Launch numbers that have the fault, the baseline's being 0; default: every launch."""
+    rank: Annotated[int, Field(ge=0, le=1023)] = 0
+    """Of a server that spans nodes, the rank that has the fault."""
     value: Annotated[float, Field(ge=0, le=1e9)] | None = None
     """The fault's number where it has one (`hang-after`: tokens, `slow-start`: seconds)."""
 
@@ -23,7 +25,7 @@ class EngineSpec(Strict):
 
     kind: Literal["sglang", "simulated", "endpoint"]
     """`sglang` launches SGLang, `simulated` plays it, `endpoint` measures a running server."""
-    python: str | None = None
+    python: PathText | None = None
     """The interpreter that has SGLang; default: the one that runs specbench."""
     release: str | None = None
     """SGLang's version, such as 0.5.17, where `command` hides the interpreter from specbench;

@@ -25,6 +25,8 @@ VariableName = Annotated[
     str, Field(pattern=r"^[A-Za-z_][A-Za-z0-9_]*$"), BeforeValidator(words.variable_name)
 ]
 FlagName = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9-]*$"), BeforeValidator(words.flag_name)]
+PathText = Annotated[str, AfterValidator(words.at_home)]
+"""A path whose `~` is this user's home, where that is there: a prefix may lead elsewhere."""
 Url = Annotated[
     str, AfterValidator(words.http_url), WithJsonSchema({"type": "string", "format": "uri"})
 ]

@@ -6,9 +6,10 @@ sort. As text, in ledgers and file names, they are `8` and `4/s`.
 """
 
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import lru_cache
+from typing import Any
 
 RATE = r"(?:0|[1-9][0-9]*)(?:\.[0-9]+)?/s"
 """How a rate is written."""
@@ -25,6 +26,8 @@ class Rate:
     """Requests that come in a second; conversations where every turn is sent."""
 
     per_second: float
+    turns: float | None = field(default=1.0, compare=False)
+    """Requests of one that comes, on average; None: of conversations, and not known."""
 
     def __str__(self) -> str:
         return f"{_decimal(self.per_second)}/s"
@@ -43,10 +46,16 @@ def level_of(text: str) -> Level:
     raise ValueError(f"'{text}' is no level, write a concurrency such as 8 or a rate such as 4/s")
 
 
+def level_in(text: str, metrics: Mapping[str, Mapping[str, Any]]) -> Level:
+    """The same of a ledger line's metrics by level, which say whether conversations came."""
+    level, turns = level_of(text), metrics.get(text, {}).get("turns_per_arrival")
+    return Rate(level.per_second, turns) if isinstance(level, Rate) and turns else level
+
+
 def named(level: Level | str) -> str:
-    """`concurrency 8`, `4 requests/s`; a text is one that `str` wrote. Raises ValueError."""
-    level = level_of(level) if isinstance(level, str) else level
-    return f"{str(level)[:-2]} requests/s" if isinstance(level, Rate) else f"concurrency {level}"
+    """`concurrency 8`, `4 requests/s`, `4 conversations/s (about 11 requests/s)`; a text is one
+    that `str` wrote. Raises ValueError."""
+    return listed([level_of(level) if isinstance(level, str) else level])
 
 
 def at(level: Level | str) -> str:
@@ -60,9 +69,16 @@ def axis(levels: Sequence[Level]) -> str:
 
 
 def listed(levels: Sequence[Level]) -> str:
-    """`concurrency 1, 8`, `4, 8 requests/s`."""
+    """`concurrency 1, 8`, `4, 8 requests/s`, `4, 8 conversations/s (about 11, 22 requests/s)`."""
     shown = ", ".join(str(each).removesuffix("/s") for each in levels)
-    return f"{shown} requests/s" if axis(levels) == "rate" else f"concurrency {shown}"
+    rates = [each for each in levels if isinstance(each, Rate)]
+    if not rates:
+        return f"concurrency {shown}"
+    if all(each.turns == 1 for each in rates):
+        return f"{shown} requests/s"
+    known = [_about(each.per_second * each.turns) for each in rates if each.turns]
+    about = f" (about {', '.join(known)} requests/s)" if len(known) == len(rates) else ""
+    return f"{shown} conversations/s{about}"
 
 
 def columns(level: Level) -> dict[str, float | None]:
@@ -70,6 +86,10 @@ def columns(level: Level) -> dict[str, float | None]:
     if isinstance(level, Rate):
         return {"concurrency": None, "request_rate": level.per_second}
     return {"concurrency": level, "request_rate": None}
+
+
+def _about(number: float) -> str:
+    return f"{number:.0f}" if number >= 10 else f"{number:.2g}"
 
 
 def _decimal(number: float) -> str:

@@ -12,7 +12,7 @@ from tuner.sweep.deadline import Deadline
 from tuner.sweep.durations import Seconds
 from tuner.sweep.engine_keys import EngineSpec
 from tuner.sweep.exclude import ExcludeSpec
-from tuner.sweep.fields import EnvValue, FlagChoice, FlagName, Name, Strict, VariableName
+from tuner.sweep.fields import EnvValue, FlagChoice, FlagName, Name, PathText, Strict, VariableName
 from tuner.sweep.level import RATE, Level, level_of
 from tuner.sweep.workload_keys import WorkloadSpec
 
@@ -26,9 +26,9 @@ USUAL_WINDOWS, MOST_WINDOWS = 3, 20
 class ModelSpec(Strict):
     """The target model, the draft that speculates for it, and how both are placed."""
 
-    target: Annotated[str, Field(min_length=1)]
+    target: Annotated[PathText, Field(min_length=1)]
     """A name or a folder."""
-    draft: Annotated[str, Field(min_length=1)] | None = None
+    draft: Annotated[PathText, Field(min_length=1)] | None = None
     """A name or a folder; required for EAGLE, EAGLE3 and STANDALONE."""
     algorithm: Literal["EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM"]
     """SGLang's `--speculative-algorithm`."""

@@ -1,6 +1,7 @@
 """Flags and variables that a sweep file may not set by itself, and what sets them instead."""
 
 _LOOPBACK = "it chooses a free port of 127.0.0.1"
+_RANKS = "each rank's own: write server.flags.nnodes and give --ray ADDRESS"
 
 
 def _key(name: str) -> str:
@@ -22,6 +23,9 @@ RESERVED: dict[str, str] = {
     "host": _LOOPBACK,
     "port": _LOOPBACK,
     "nccl-port": _LOOPBACK,
+    "node-rank": _RANKS,
+    "dist-init-addr": _RANKS,
+    "nccl-init-addr": _RANKS,
 }
 """Flag without dashes -> the end of the refusal `specbench sets this flag, ...`.
 

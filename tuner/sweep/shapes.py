@@ -40,6 +40,8 @@ class Shape:
     """Published files have some ids twice."""
     asks_only: bool = False
     """Its items have no answers; `workload.turns: all` has them written by a server."""
+    kinds: str = ""
+    """What is said where an item has a `kind` all the same; "" where that is what is read."""
     in_turns: bool = True
     """An item is a conversation, of which `workload.turns: first` takes the first turn."""
 
@@ -164,21 +166,31 @@ def _human_eval(data: Data, name: str) -> Prompt:
     return Prompt(_identity(data, "task_id", name), "code", (("user", prompt),)).checked()
 
 
+NO_KINDS = "this shape has no kinds, write specbench's with messages and kind"
+BY_CATEGORY = "the kind of this shape is its 'category'"
 OWN = Shape("specbench", '{"prompt": "..."}', _own, in_turns=False)
 SHAREGPT = Shape(
     "ShareGPT",
     '{"conversations": [{"from": "human", "value": "..."}]}',
     _sharegpt,
     ids_repeat=True,
+    kinds=NO_KINDS,
 )
 MT_BENCH = Shape(
     "MT-Bench",
     '{"question_id": 81, "category": "writing", "turns": ["..."]}',
     _turns,
     asks_only=True,
+    kinds=BY_CATEGORY,
 )
-SPEED_BENCH = Shape("SPEED-Bench", MT_BENCH.right, _turns, asks_only=True)
-GSM8K = Shape("GSM8K", '{"question": "..."}', _gsm8k, in_turns=False)
-HUMAN_EVAL = Shape("HumanEval", '{"task_id": "...", "prompt": "..."}', _human_eval, in_turns=False)
+SPEED_BENCH = Shape("SPEED-Bench", MT_BENCH.right, _turns, asks_only=True, kinds=BY_CATEGORY)
+GSM8K = Shape("GSM8K", '{"question": "..."}', _gsm8k, kinds=NO_KINDS, in_turns=False)
+HUMAN_EVAL = Shape(
+    "HumanEval",
+    '{"task_id": "...", "prompt": "..."}',
+    _human_eval,
+    kinds=NO_KINDS,
+    in_turns=False,
+)
 SHAPES = (OWN, SHAREGPT, MT_BENCH, GSM8K, HUMAN_EVAL)
 """Those that are shown; SPEED-Bench's items are MT-Bench's."""

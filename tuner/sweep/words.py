@@ -4,6 +4,7 @@ Each function returns its value, and raises ValueError with a sentence for one t
 Values of another type pass, for their type's own refusal.
 """
 
+import os
 import re
 from typing import Any
 from urllib.parse import urlsplit
@@ -72,3 +73,11 @@ def latency_name(value: Any) -> Any:
             "with _ms_p50, _ms_p90 or _ms_p99, such as ttft_ms_p99"
         )
     return value
+
+
+def at_home(text: str) -> str:
+    """`~/x` as the path in this user's home where something is there, anything else as it is."""
+    if not text.startswith("~/"):
+        return text
+    found = os.path.expanduser(text)  # noqa: PTH111 Path's own raises where there is no home
+    return found if os.path.exists(found) else text  # noqa: PTH110

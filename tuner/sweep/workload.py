@@ -16,6 +16,7 @@ from tuner.sweep.prompt import Prompt as Prompt
 from tuner.sweep.shapes import SHAREGPT, LeftOutError, Shape, shape_of
 from tuner.sweep.shown import one_line, shortened
 from tuner.sweep.turns import Turns, first_turn, why_not_all
+from tuner.sweep.workload_keys import WorkloadSpec
 
 BUILTIN_KINDS = ("chat", "code", "math", "summarise")
 BUILTIN = (*BUILTIN_KINDS, "mixed")
@@ -65,6 +66,7 @@ def _builtin(kind: str) -> tuple[Prompt, ...]:
 
 def _read_file(path: Path, turns: Turns = "first") -> Prompts:
     known = ", ".join(f"builtin:{kind}" for kind in BUILTIN)
+    with_kind = 0
     items = read_items(path, f"use a JSONL file, a JSON list or one of {known}")
     prompts, seen, left_out, shape = list[Prompt](), set[str](), Counter[str](), None
     for item in items:
@@ -82,10 +84,14 @@ def _read_file(path: Path, turns: Turns = "first") -> Prompts:
             raise item.wrong(error.message) from error
         seen.add(prompt.id)
         prompts.append(prompt)
+        with_kind += bool(shape.kinds) and "kind" in _object(item)
     if shape is None or not prompts:
         why = next(iter(left_out), "write one JSON object a line, or a JSON list of them")
         raise UserError(one_line(f"there is no prompt in this file: {why}"), one_line(f"{path}:1"))
-    return Prompts(tuple(prompts), _read_as(shape, prompts, turns, left_out))
+    read_as = _read_as(shape, prompts, turns, left_out)
+    if with_kind:
+        read_as += f"; 'kind' is ignored in {with_kind:,} of them: {shape.kinds}"
+    return Prompts(tuple(prompts), read_as)
 
 
 def _taken(prompt: Prompt, shape: Shape, turns: Turns) -> Prompt:
@@ -149,6 +155,12 @@ def held_out(prompts: Sequence[Prompt], count: int, seed: int) -> tuple[Prompt, 
     if len(left) < min(count, HELD_OUT):
         return ()
     return tuple(left[index % len(left)] for index in range(count))
+
+
+def needed_to_hold_out(workload: WorkloadSpec) -> int:
+    """Prompts from which `held_out` has some of what a sweep's windows send."""
+    most = max(map(workload.requests_at, workload.levels))
+    return most + min(most, HELD_OUT)
 
 
 def _order(prompts: Sequence[Prompt], seed: int) -> list[Prompt]:

@@ -30,6 +30,8 @@ def sweep_text(sweep: Sweep, comment: Sequence[str] = ()) -> str:
     Only what differs from the defaults is written.
     """
     data: dict[str, Any] = sweep.model_dump(mode="json", exclude_defaults=True)
+    if sweep.workload.request_rate is not None:  # with one the default is another
+        data["workload"]["concurrency"] = sweep.workload.concurrency
     lines = [f"# {' '.join(line.split())}".rstrip() for line in comment]
     body = yaml.dump(
         data,

@@ -8,7 +8,7 @@ from tuner.errors import EngineFailure
 from tuner.ledger.asked import AskedLine, PlaceLine
 from tuner.ledger.judged import TaskLine
 from tuner.ledger.limits import broken_limits
-from tuner.ledger.raw_samples import held_out_of
+from tuner.ledger.raw_samples import held_out_samples
 from tuner.ledger.record import SIMULATED, DecisionLine, HeldOut, TrialRecord
 from tuner.ledger.run import Run
 from tuner.ledger.settled import speedup_figures
@@ -16,6 +16,7 @@ from tuner.ledger.side_by_side import beside, figures_of, interference
 from tuner.measure.checks import Context, doubts
 from tuner.measure.failures import outcome_of
 from tuner.measure.metrics import summarise
+from tuner.measure.overload import served_elsewhere
 from tuner.measure.samples import Window
 from tuner.measure.samples_file import write_samples
 from tuner.measure.statistics import Interval, speedup
@@ -138,7 +139,7 @@ class Booking(Rig):
         path = self.run.held_out_file(phase.trial)
         write_samples(path, windows)
         found = [each for each in self.run.ledger().baselines if each.held_out is not None]
-        below = held_out_of(self.run, found[-1]) if found and phase.role != "baseline" else {}
+        below = held_out_samples(self.run, found[-1]) if found and phase.role != "baseline" else {}
         metrics, _ = self._figures(replace(entry, baseline=below or None), windows)
         names = {
             sample.prompt_id for each in windows.values() for w in each for sample in w.samples
@@ -150,7 +151,7 @@ class Booking(Rig):
         place = entry.place
         if place is None or place.alone or entry.phase.role != "candidate":
             return None
-        return interference(self.run.ledger(), place.name, level)
+        return interference(self.run.ledger(), place, level)
 
     def _command(self, phase: Phase) -> dict[str, Any] | None:
         """The point's own launch, also where it was measured in a shared one."""
@@ -165,12 +166,13 @@ class Booking(Rig):
         measured = entry.taken.windows if taken is None else taken
         metrics: dict[str, dict[str, Any]] = {}
         checks: list[dict[str, str]] = []
+        contexts: dict[Level, Context] = {}
         point, baseline = entry.phase.point, entry.baseline
         steps, topk = (point.num_steps, point.eagle_topk) if point else (None, None)
         for level, windows in measured.items() if entry.failure is None else ():
             figures = summarise(windows, steps, topk, self.sweep.search.limits)
             below = () if baseline is None else baseline.get(level, ())
-            context = Context(
+            contexts[level] = Context(
                 steps,
                 topk,
                 self.tokenise_doubt,
@@ -186,7 +188,9 @@ class Booking(Rig):
                 if known is not None:
                     checks.append(beside_note(entry.place, level, known))
             metrics[str(level)] = figures
-            for doubt in doubts(windows, figures, context):
+        for level, context in contexts.items():
+            context = replace(context, served=served_elsewhere(metrics, str(level)))
+            for doubt in doubts(measured[level], metrics[str(level)], context):
                 if (told := doubt.to_json()) not in checks:
                     checks.append(told)
         return metrics, checks

@@ -16,7 +16,10 @@ class Phase:
     trial: int
     role: Role
     point: Point | None
-    doing: Literal["launching", "answering", "warming", "measuring", "stopping"]
+    doing: Literal["launching", "answering", "warming", "measuring", "stopping", "over"]
+    """`answering`: before anything is measured, what stands between turns is written, by a launch
+    without speculation. `over` is said of places alone, where several measure: nothing goes on in
+    it any more."""
     concurrency: Level | None = None
     window: int | None = None
     """The window that runs, from 1."""

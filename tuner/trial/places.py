@@ -5,7 +5,7 @@ ledger, and nobody but the one who holds the run calls them, from one thread.
 """
 
 from collections.abc import Callable, Generator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol, TypeVar
 
 from tuner.trial.attempt import Rig
@@ -43,7 +43,8 @@ class Places(Protocol):
 
     def wait(self) -> Finished:
         """The next job that is through. Only while one runs. While it waits, what running jobs say
-        of themselves is passed on to the listener that the places were made with.
+        of themselves is passed on to the listener that the places were made with, and in the end
+        that its place is free (`report_over`).
 
         A place that is lost while it performs is no error: its job is through, with the failure
         LOST. Raises UserError where a job raised it, KeyboardInterrupt where it comes.
@@ -54,6 +55,17 @@ class Places(Protocol):
 
         What was through before and not fetched by `wait` is returned, in its order.
         """
+
+
+PlacesMaker = Callable[[Rig, Callable[[Phase], None]], Places]
+"""Makes places for a run's launches, with who listens to their phases."""
+
+
+def report_over(finished: Finished, report: Callable[[Phase], None]) -> None:
+    """Tell that a place is free: a second try may be made in another one."""
+    where = finished.performed.place
+    if where is not None:
+        report(replace(finished.job.phase, doing="over", place=where.name, again=None))
 
 
 class Here:

@@ -3,10 +3,11 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from tuner.ledger.limits import limits_words
 from tuner.sweep.door import LoadedSweep
-from tuner.sweep.level import Level, Rate
+from tuner.sweep.level import Level, Rate, listed
 from tuner.sweep.prompt import Prompt
-from tuner.sweep.turns import to_send
+from tuner.sweep.turns import has_answers, to_send
 from tuner.sweep.workload import held_out, pick
 
 
@@ -25,11 +26,16 @@ class Sent:
         return frozenset(each.id.rpartition("#")[0] for some in every for each in some)
 
 
+def writes_answers(loaded: LoadedSweep) -> bool:
+    """Whether a launch before all others has to write what stands between turns."""
+    return loaded.sweep.workload.turns == "all" and not all(map(has_answers, loaded.prompts))
+
+
 def sent_of(loaded: LoadedSweep) -> Sent:
     """What is sent of the sweep's prompts."""
     workload = loaded.sweep.workload
     counts = {level: workload.requests_at(level) for level in workload.levels}
-    streams = {n: 1 if isinstance(n, Rate) else n for n in counts}
+    streams = {n: 1 if workload.rate(n) else workload.streams(n) for n in counts}
     most = max(counts.values())
     chosen_on, unseen = (
         {n: to_send(some, workload.turns, count, streams[n]) for n, count in counts.items()}
@@ -39,3 +45,19 @@ def sent_of(loaded: LoadedSweep) -> Sent:
         )
     )
     return Sent(chosen_on, unseen)
+
+
+def load_words(loaded: LoadedSweep) -> str:
+    """`16 requests a window come at 2, 4 requests/s, at most 256 open; limits: ...`."""
+    workload, limits = loaded.sweep.workload, loaded.sweep.search.limits
+    words = f"{workload.requests} request{'s' * (workload.requests != 1)} a window"
+    if workload.request_rate is None:
+        words += f" at {listed(workload.levels)}"
+    else:
+        rates = workload.request_rate
+        sent = next(iter(sent_of(loaded).chosen_on.values()))
+        turns = len(sent) / sum(not each.follows for each in sent)
+        come = [Rate(each, turns) for each in (rates if isinstance(rates, list) else [rates])]
+        most = ", ".join(map(str, workload.concurrency))
+        words += f" come at {listed(come)}, at most {most} open"
+    return words + (f"; limits: {limits_words(limits)}" if limits else "")

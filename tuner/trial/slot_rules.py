@@ -36,14 +36,22 @@ class Slot:
         """`slot 0`."""
         return f"slot {self.number}"
 
-    def line(self, *, alone: bool) -> PlaceLine:
-        """As ledger lines have it."""
+    def words(self) -> str:
+        """What a run says of it as it begins."""
+        gpus = "the GPUs as they are" if self.gpus is None else f"GPUs {', '.join(self.gpus)}"
+        if self.cpus is None:
+            return f"{self.name}: {gpus}, any CPU (their NUMA node is not known)"
+        return f"{self.name}: {gpus}, CPUs {ranges(self.cpus)} of NUMA node {self.numa}"
+
+    def line(self, *, alone: bool, slots: int | None = None) -> PlaceLine:
+        """As ledger lines have it. `slots`: how many there are."""
         return PlaceLine(
             name=self.name,
             gpus=None if self.gpus is None else list(self.gpus),
             numa=self.numa,
             cpus=None if self.cpus is None else ranges(self.cpus),
             alone=alone,
+            slots=slots,
         )
 
 

@@ -27,7 +27,7 @@ from tuner.errors import UserError
 from tuner.trial.attempt import Rig
 from tuner.trial.job import Job, Performed, lost, perform
 from tuner.trial.phase import Phase
-from tuner.trial.places import Finished
+from tuner.trial.places import Finished, report_over
 from tuner.trial.slot_rules import VISIBLE, Slot
 
 END_LIMIT_S = 30.0
@@ -80,7 +80,9 @@ class Slots:
             for each in busy:
                 if each.pipe in ready:
                     self._hear(each)
-        return self._through.popleft()
+        finished = self._through.popleft()
+        report_over(finished, self._report)
+        return finished
 
     def close(self) -> list[Finished]:
         """End every process; each stops its server."""
@@ -126,7 +128,7 @@ class Slots:
         self._end(worker, job, value)
 
     def _end(self, worker: _Worker, job: Job, performed: Performed) -> None:
-        line = worker.slot.line(alone=worker.alone)
+        line = worker.slot.line(alone=worker.alone, slots=self.count)
         self._through.append(Finished(job, replace(performed, place=line)))
 
     def _lose(self, worker: _Worker) -> None:

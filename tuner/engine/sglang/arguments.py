@@ -9,9 +9,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tuner.sweep.model import ServerFlag
+if TYPE_CHECKING:  # each simulated server reads this module, and starts without pydantic
+    from tuner.sweep.model import ServerFlag
 
 OPEN = "open"
 """Choices that SGLang computes at start: not known here."""
@@ -37,7 +38,7 @@ class Argument:
     replaced_by: str | None
     """What a deprecated spelling stands for: `--new`, or `--new=value`."""
 
-    def misfit(self, value: ServerFlag) -> str | None:
+    def misfit(self, value: "ServerFlag") -> str | None:
         """Why argparse would refuse the value, as `wants ...`; None where it would not."""
         if self.kind == "switch":
             return None if isinstance(value, bool) else "is a switch, write true or false"

@@ -97,15 +97,20 @@ class SglangEngine:
         newest = latest()
         return replace(
             newest,
-            warning=f"the release is not known here ({self._why_unknown}) and taken for "
-            f"{newest.known}, the newest: engine.release or --sglang says which it is",
+            warning=self._unknown_words(newest.known),
         )
 
-    @property
-    def _why_unknown(self) -> str:
+    def _unknown_words(self, newest: object) -> str:
+        """What is planned for instead, and what to set."""
         if not self._is_asked:
-            return "engine.command hides the interpreter"
-        return f"{self._python} shows no SGLang, set engine.python to one that has it to launch"
+            return (
+                "engine.command hides which SGLang it launches: planned for "
+                f"{newest}, the newest; set engine.release"
+            )
+        return (
+            f"no SGLang found in {self._python}: planned for {newest}, the newest; a sweep will "
+            "refuse this: set engine.python"
+        )
 
     @property
     def _is_asked(self) -> bool:
@@ -126,6 +131,8 @@ class SglangEngine:
         """Start a server and return when it has generated a token and has its chain length."""
         spelled = self._spelled(config)
         server = LaunchedServer.start(Launch(self._program, spelled, log, self._timeouts))
+        if not config.answers:
+            return server
         try:
             plugin.require_proof(spelled, log)
             if config.point is not None and config.point != spelled.point:
@@ -158,6 +165,9 @@ class SglangEngine:
                 check=False,
             )
         except OSError as error:
+            if Path(self._python).is_dir():
+                inside = Path(self._python) / "bin" / "python"
+                return f"{self._python} is a folder, write the interpreter in it, as {inside}"
             return f"cannot run {self._python}: {error.strerror}; {remedy}"
         except subprocess.TimeoutExpired:
             return f"{self._python} does not answer; {remedy}"

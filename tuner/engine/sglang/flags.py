@@ -6,10 +6,10 @@ into the release's spelling before (spelling.py).
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from tuner.engine.base import Command, ServerConfig
+from tuner.engine.base import Command, Rank, ServerConfig
 from tuner.sweep.model import ServerFlag
 from tuner.sweep.point import FlagValue, Point
 
@@ -17,6 +17,8 @@ LAUNCHER = ("-m", "sglang.launch_server")
 HOST = "127.0.0.1"
 PORT = "PORT"
 """Stands for the port in commands that are shown."""
+RANK_0 = "RANK0:DIST_PORT"
+"""Stands for where rank 0 waits for the others, in the same."""
 STEPS_STATE = "specbench_steps"
 """What the plug-in that switches chain lengths adds to internal_states."""
 DRAFT_TP_VARIABLE = "SPECBENCH_DRAFT_TP"
@@ -52,7 +54,10 @@ def identity(config: ServerConfig, nonce: str, port: int) -> Identity:
 
 
 def shown_command(program: Sequence[str], config: ServerConfig) -> Command:
-    """The launch as a person would type it, with PORT for the port."""
+    """The launch as a person would type it, with PORT for the port; rank 0's of several, with
+    RANK_0 for where it waits for the others."""
+    if config.rank is None and config.flags.get("nnodes", 1) != 1:
+        config = replace(config, rank=Rank(0, RANK_0))
     argv = (*program, *server_words(config, PORT))
     return Command(argv, environment(config), config.unset)
 
@@ -69,12 +74,14 @@ def server_words(config: ServerConfig, port: int | str, nccl_port: int | None = 
     """The words after the program. SGLang chooses the NCCL port itself where none is given."""
     words = ["--model-path", config.model.target, "--host", HOST, "--port", str(port)]
     words += ["--tp-size", str(config.model.tp)]
-    if nccl_port is not None:
+    if nccl_port is not None and config.rank is None:  # hosts meet at the address instead
         words += ["--nccl-port", str(nccl_port)]
     if config.point is not None:
         words += _speculative_words(config, config.point)
     for name, value in config.flags.items():
         words += _flag_words(name, value)
+    if config.rank is not None:
+        words += ["--node-rank", str(config.rank.number), "--dist-init-addr", config.rank.address]
     return words
 
 

@@ -15,6 +15,10 @@ from tuner.errors import UserError
 
 OLDEST = "0.5.8"
 
+FIRST_SWITCHED = "0.5.13"
+"""The first whose chain length can be switched: 0.5.12 has one list of lengths for all batch sizes,
+without 0; 0.5.11 needs the V1 worker."""
+
 
 @dataclass(frozen=True)
 class Row:

@@ -8,14 +8,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from tuner.engine.base import ServerConfig
-from tuner.engine.sglang.releases import Release
+from tuner.engine.sglang.releases import FIRST_SWITCHED, Release
 from tuner.engine.sglang.rules import EAGLE_FAMILY
 from tuner.sweep.model import ModelSpec, ServerFlag
 
 SWITCH_VARIABLE, STEPS_VARIABLE = "SPECBENCH_STEP_SWITCH", "SPECBENCH_STEPS"
 """What the plug-in reads (tuner/plugin/specbench_sglang/settings.py)."""
-FIRST = "0.5.13"
-"""0.5.12 has one list of lengths for all batch sizes, without 0; 0.5.11 needs the V1 worker."""
 _ADAPTIVE = "speculative-adaptive"
 _RIVALS = (
     "enable-dp-attention",
@@ -35,8 +33,9 @@ def step_switch_refusal(
 
     `flags` are in the release's spelling, without those that are off.
     """
-    if not release.at_least(FIRST):
-        return f"SGLang {release.known} cannot switch chain lengths, {FIRST} is the first that can"
+    if not release.at_least(FIRST_SWITCHED):
+        first = f"{FIRST_SWITCHED} is the first that can"
+        return f"SGLang {release.known} cannot switch chain lengths, {first}"
     if model.algorithm not in EAGLE_FAMILY:
         return f"{model.algorithm} cannot switch chain lengths, EAGLE, EAGLE3 and NEXTN can"
     if topk != 1:

@@ -34,6 +34,8 @@ _INTEGERS: Mapping[str, int | None] = {
     "--watchdog-timeout": 300,
     "--dp-size": 1,
     "--pp-size": 1,
+    "--nnodes": 1,
+    "--node-rank": 0,
     "--cuda-graph-max-bs-decode": None,
     "--speculative-num-steps": None,
     "--speculative-eagle-topk": None,
@@ -55,6 +57,7 @@ _TEXTS: Mapping[str, str | None] = {
     "--speculative-attention-mode": "prefill",
     "--speculative-adaptive-config": None,
     "--log-level": "info",
+    "--dist-init-addr": None,
     "--api-key": None,
     "--admin-api-key": None,
 }
@@ -171,7 +174,9 @@ def parse(argv: list[str] | None, environment: Mapping[str, str] = os.environ) -
     if faults.has("bad-args"):
         parser.error("unrecognized arguments: --no-such-flag")
     values["tp_size"] = machine.tp if values["tp_size"] is None else values["tp_size"]
-    for name in ("tp_size", "max_running_requests"):
+    if values["nnodes"] > 1 and values["dist_init_addr"] is None:
+        parser.error("argument --nnodes: several hosts need --dist-init-addr HOST:PORT")
+    for name in ("tp_size", "max_running_requests", "nnodes"):
         if values[name] is not None and values[name] < 1:
             parser.error(f"argument --{name.replace('_', '-')}: {values[name]} is below 1")
     values["tokenizer_path"] = values["tokenizer_path"] or values["model_path"]

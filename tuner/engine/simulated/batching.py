@@ -109,6 +109,8 @@ class Scheduler:
         self._last_log = monotonic()
         self._generated = 0
         self.hung = False
+        self.is_stuck = False
+        """A rank on another host is lost: the next forward never ends."""
         self.counts_faults = False
         """True once the server is up: tokens of the warm-up do not count for faults."""
         self.totals = SpecTotals()
@@ -116,6 +118,11 @@ class Scheduler:
         self.last_gen_throughput = 0.0
         self.worst_lateness_s = 0.0
         """How late the latest cycle ended: the machine was too slow for the model's pace."""
+
+    @property
+    def generated(self) -> int:
+        """Tokens since the server was up."""
+        return self._generated
 
     @property
     def running_count(self) -> int:
@@ -240,6 +247,9 @@ class Scheduler:
     async def _deliver(self, batch: Sequence[Running], emitted: int) -> None:
         """Tell the requests' handlers; play the faults that count tokens."""
         await self._count_for_faults(emitted)
+        if self.is_stuck:
+            self.hung = True
+            await asyncio.Event().wait()
         for request in batch:
             first = request.sent_tokens == 0
             if first or request.finished or request.tokens - request.sent_tokens >= self._interval:

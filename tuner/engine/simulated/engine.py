@@ -110,12 +110,15 @@ class SimulatedEngine:
         faults = [
             word
             for fault in self._faults
-            if fault.launches is None or launch_id in fault.launches
+            if (fault.launches is None or launch_id in fault.launches)
+            and fault.rank == (config.rank.number if config.rank is not None else 0)
             for word in ("--fault", _spell_fault(fault))
         ]
         program = (*self._program, *faults)
         spelled = self._spelled(config)
         server = LaunchedServer.start(Launch(program, spelled, log, self._timeouts))
+        if not config.answers:
+            return server
         server.launch_s = _modelled_launch(server)
         if config.point is not None and config.point != spelled.point:
             try:

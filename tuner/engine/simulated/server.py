@@ -8,7 +8,7 @@ from contextlib import suppress
 
 from aiohttp import web
 
-from tuner.engine.simulated import openai, routes, startup
+from tuner.engine.simulated import openai, ranks, routes, startup
 from tuner.engine.simulated.answers import Limits, new_request
 from tuner.engine.simulated.arguments import Arguments
 from tuner.engine.simulated.batching import Scheduler
@@ -32,6 +32,9 @@ async def serve(arguments: Arguments, parent_pid: int) -> int:
     parent = None if outlives else asyncio.create_task(_end_with(parent_pid))
     if arguments.faults.has("orphan-child"):
         start_orphan()
+    if arguments.server_args["node_rank"] > 0:
+        await ranks.follow(arguments)
+    others = await ranks.Others.gathered(arguments)
     launch_s = await startup.play(arguments)
     listener = await _bind(arguments)
     state = State(arguments, Scheduler(arguments), launch_s)
@@ -51,6 +54,8 @@ async def serve(arguments: Arguments, parent_pid: int) -> int:
     log(f"INFO:     Uvicorn running on http://{host}:{port} (Press CTRL+C to quit)")
     interrupted = _watch_signals(state)
     tasks = [asyncio.create_task(state.scheduler.run()), asyncio.create_task(_warm_up(state))]
+    if others is not None:
+        tasks.append(asyncio.create_task(others.led(state.scheduler)))
     # A task of the server that fails is a bug: better to end with its traceback than to hang.
     waiter = asyncio.create_task(interrupted.wait())
     while not waiter.done():

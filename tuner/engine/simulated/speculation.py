@@ -3,8 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.engine.sglang.releases import Release
-from tuner.engine.sglang.switching import FIRST
+from tuner.engine.sglang.releases import FIRST_SWITCHED, Release
 from tuner.engine.simulated.performance import Speculation
 
 
@@ -55,8 +54,8 @@ def warm_steps_of(
     refused = "specbench: step switching refused: "
     if not values["speculative_adaptive"] or speculation is None or speculation.topk != 1:
         raise ValueError(f"{refused}it needs --speculative-adaptive and a chain")
-    if not release.at_least(FIRST):
-        raise ValueError(f"{refused}SGLang {release.known} is older than {FIRST}")
+    if not release.at_least(FIRST_SWITCHED):
+        raise ValueError(f"{refused}SGLang {release.known} is older than {FIRST_SWITCHED}")
     words = environment.get("SPECBENCH_STEPS", "").split(",")
     if not all(word.isdecimal() and int(word) > 0 for word in words):
         raise ValueError(f"{refused}SPECBENCH_STEPS lists chain lengths, such as 1,3,5,7")

@@ -28,6 +28,7 @@ _CHECKS: tuple[Callable[[Level], Iterator[Doubt]], ...] = (
     speed.client_bound,
     speed.late_client,
     speed.overloaded,
+    speed.few_arrivals,
     speed.cold_cache,
     speed.prefill_bound,
     clocks.other_clock,

@@ -43,6 +43,8 @@ class Context:
     """Requests that were to come in a second; None in a closed loop."""
     baseline: Sequence[Window] = ()
     """Of the same concurrency without speculation; () for the baseline itself, or without one."""
+    served: float = 0.0
+    """Requests a second that the same server answered at another rate, the most."""
 
 
 @dataclass(frozen=True)

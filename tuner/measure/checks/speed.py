@@ -1,5 +1,6 @@
 """Doubts about speeds: too little measured, noise, a busy client, overload, cold starts."""
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -86,16 +87,36 @@ def overloaded(level: Level) -> Iterator[Doubt]:
     if asked is None or not is_overloaded(level.metrics):
         return
     came, served, growth = (level.metrics[name] for name in overload.NAMES)
-    at_cap = (level.metrics["queue_ms_p90"] or 0.0) > 0.5 * (level.metrics["ttft_ms_p90"] or 0.0)
+    if level.context.served >= came:
+        return
+    at_cap = overload.reached_cap(level.metrics)
+    turns = level.metrics[overload.TURNS] or 1.0
+    what = "requests" if turns == 1 else f"conversations (of {turns:.3g} requests)"
     yield Doubt(
         "overload",
         "doubt",
-        f"{asked:.4g} requests a second were asked for, {came:.4g} came and {served:.4g} were "
+        f"{asked:.4g} {what} a second were asked for, {came:.4g} came and {served:.4g} were "
         f"answered: the queue grew, the last third took {growth:.1f} times as long as the first, "
         "so latencies depend on how long the window was, and decode speed is that of a full server",
         f"{'raise workload.concurrency, at which most of the waiting was, or ' if at_cap else ''}"
         f"ask for less than {served:.3g} a second (workload.request_rate)",
     )
+
+
+def few_arrivals(level: Level) -> Iterator[Doubt]:
+    """Too few to see a queue grow: then nothing is said of an overload."""
+    if level.context.request_rate is None or level.metrics[overload.CAME] is not None:
+        return
+    turns = level.metrics[overload.TURNS] or 1.0
+    what = "requests" if turns == 1 else "conversations"
+    most = max((sum(s.due is not None for s in each.samples) for each in level.windows), default=0)
+    if most < overload.MIN_ARRIVALS:
+        yield Doubt(
+            "few arrivals",
+            "note",
+            f"{most} {what} came in a window: too few to tell whether the server kept up",
+            f"raise workload.requests to {math.ceil(overload.MIN_ARRIVALS * turns)} and more",
+        )
 
 
 def cold_cache(level: Level) -> Iterator[Doubt]:

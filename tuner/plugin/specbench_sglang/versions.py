@@ -11,6 +11,8 @@ from .problems import NotPatched
 PROVEN = ("0.5.17", "0.5.23")
 """Outputs and accepted counts equal to the stock server's; docs/draft_tp.md and
 docs/step_switch.md say on what."""
+PROVEN_ON_GPUS = ("0.5.17",)
+"""Those of them where that was shown on GPUs; the others on a CPU."""
 OLDEST, NEWEST = (0, 5, 8), (0, 5, 23)
 FIRST_WITH_STEPS = (0, 5, 13)
 

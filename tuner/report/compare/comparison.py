@@ -63,6 +63,12 @@ class Comparison:
     unshared: tuple[str, ...] = ()
     """Points that only some runs have, with their letters; () unless all points were asked for."""
 
+    @property
+    def gated(self) -> tuple[Row, ...]:
+        """Servers that a gate judges."""
+        rows = (row for row in self.rows if row.what in GATED and row.verdict != REFERENCE)
+        return tuple(rows)
+
     def regressions(self, threshold: float) -> tuple[Row, ...]:
         """Servers that are surely slower: their whole interval lies below 1 - threshold."""
         return tuple(

@@ -1,0 +1,1 @@
+"""What a load client costs: specbench's own against those of other benchmarks."""

@@ -1,0 +1,38 @@
+"""Why a search ends: a reader decides by it whether to go on."""
+
+import math
+
+from tuner.measure.statistics import Interval
+from tuner.search.ending import MARGIN, no_more
+from tuner.search.forecast import Known
+from tuner.search.verdict import Figures, Verdict
+from tuner.sweep.point import Point
+
+PLAIN = {1: Figures(10.0)}
+POINT = Point(2, 1, 3, "target")
+
+
+def known(value: float) -> Known:
+    figures = Figures(10.0, 2.0, (0.7, 0.3), value)
+    return Known(PLAIN, {POINT: Verdict("ok", value, levels={1: figures})})
+
+
+def test_it_says_what_the_share_is_and_how_near_the_nearest_comes() -> None:
+    words = no_more(known(0.9), 0.0, 0.049, 1, Interval(0.70, 0.57, 0.86), 1)
+    assert words == (
+        "the one unmeasured point cannot beat the baseline by more than 4.9 % (twice a launch's "
+        "standard deviation), optimistically; 0.70 (0.57 to 0.86) times the baseline is expected "
+        "of the nearest; 1 check found nothing else"
+    )
+    least = no_more(known(0.9), 0.0, MARGIN, 9, None, 2)
+    assert least == (
+        "none of 9 unmeasured points can beat the baseline by more than 1.0 % (the least that is "
+        "worth a launch), optimistically; 2 checks found nothing else"
+    )
+
+
+def test_the_best_so_far_is_the_one_that_the_screen_has() -> None:
+    words = no_more(known(1.053), math.log(1.049), MARGIN, 9, None, 0)
+    assert "the best so far (1.053 times the baseline, 1.049 by all launches together)" in words
+    words = no_more(known(1.053), math.log(1.053), MARGIN, 9, None, 0)
+    assert "the best so far (1.053 times the baseline)" in words
