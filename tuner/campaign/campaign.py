@@ -279,9 +279,10 @@ def _baseline(
         return read_samples(bench.run.within(known.samples))
     spec = bench.sweep
     if confirmed and not bench.held_out:
+        used = max(sum(not each.follows for each in some) for some in bench.requests.values())
         progress.note(
             f"the prompts are too few to hold some out (there are {prompts}, "
-            f"{needed_to_hold_out(spec.workload)} are needed): the winner is confirmed on those "
+            f"{needed_to_hold_out(used)} are needed): the winner is confirmed on those "
             "that it was chosen on"
         )
     unseen = spec.baseline.launches == 1 and confirmed and bool(bench.held_out)

@@ -78,7 +78,7 @@ def workload(findings: Findings) -> str:
         + (
             ""
             if load.request_rate is None
-            else f"; they come at {_rates(findings)} a second (Poisson, the same times for every "
+            else f"; {_who_comes(findings)} a second (Poisson, the same times for every "
             f"configuration), and wait where {_most_open(findings)} are open"
         )
         + (
@@ -240,11 +240,13 @@ def _trials(trials: list[int]) -> str:
     return f"trial{'s' if len(trials) > 1 else ''} {shown}"
 
 
-def _rates(findings: Findings) -> str:
-    """`4`, `4, 8 or 16`."""
-    asked = findings.sweep.workload.request_rate
+def _who_comes(findings: Findings) -> str:
+    """`they come at 4`, `conversations come at 4, 8 or 16`."""
+    load = findings.sweep.workload
+    asked = load.request_rate
     shown = [f"{each:g}" for each in (asked if isinstance(asked, list) else [asked or 0.0])]
-    return " or ".join(each for each in (", ".join(shown[:-1]), shown[-1]) if each)
+    rates = " or ".join(each for each in (", ".join(shown[:-1]), shown[-1]) if each)
+    return f"{'conversations' if load.turns == 'all' else 'they'} come at {rates}"
 
 
 def _most_open(findings: Findings) -> str:
