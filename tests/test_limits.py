@@ -14,7 +14,8 @@ from tuner.campaign.studied import verdict_of
 from tuner.choice import fastest_candidate
 from tuner.engine.make import make_engine
 from tuner.errors import UserError
-from tuner.ledger.limits import broken_limits, excess
+from tuner.ledger.judged import BrokenLimit
+from tuner.ledger.limits import broken_limits, broken_words, excess, limits_words
 from tuner.ledger.run import Run
 from tuner.report.findings import Findings
 from tuner.report.levels import levels_table
@@ -250,3 +251,44 @@ def test_what_is_as_fast_is_told_at_each_level_though_it_breaks_a_limit(tmp_path
     assert table is not None
     assert "`1 step, 2 tokens` (breaks a limit)" in table
     assert "2 steps" not in table
+
+
+def test_a_limit_that_is_broken_at_one_level_says_nothing_of_another(tmp_path: Path) -> None:
+    """`fastest at 5/s: no speculation, not told apart from nothing` stood below a candidate that is
+    11 % faster there and keeps the limits there."""
+    run = broken_at(limited(tmp_path, 105.0, 118.0), 1)
+    lines = [json.loads(line) for line in run.trials_file.read_text().splitlines()]
+    for line in lines:
+        line["metrics"]["8"] = line["metrics"]["1"]
+    run.trials_file.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    found = summarise_run(Run.open(run.path)).by_level
+    assert found[1].record.role == "baseline"
+    assert found[8].record.at == chain(1)
+    table = levels_table(Findings(Run.open(run.path))) or ""
+    assert "| 8 | `1 step, 2 tokens` | - |" in table
+
+
+@pytest.mark.parametrize(("also_plain", "says"), [(False, "loses"), (True, "pays")])
+def test_speculation_does_not_pay_where_it_breaks_a_limit_that_is_kept_without(
+    tmp_path: Path, also_plain: bool, says: str
+) -> None:
+    """`Speculation pays at every rate` stood beside `no candidate keeps the limits`."""
+    trials = (0, 1) if also_plain else (1,)
+    run = broken_at(limited(tmp_path, 105.0, 118.0), *trials)
+    lines = [json.loads(line) for line in run.trials_file.read_text().splitlines()]
+    for line in lines:
+        figures = line["metrics"].pop("1")
+        line["metrics"] = {"4/s": figures, "8/s": figures}
+        for each in line["broken"]:
+            each["concurrency"] = "8/s"
+    run.trials_file.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    found = summarise_run(Run.open(run.path)).by_rate
+    assert [each.says for each in found.values()] == ["pays", says]
+    assert [each.to_json()["breaks_limits"] for each in found.values()] == [False, not also_plain]
+
+
+def test_large_figures_are_written_out() -> None:
+    """`ttft_ms_p99 is 1.235e+04, 5.7e+02 % over 60`."""
+    broken = BrokenLimit(concurrency="200/s", metric="ttft_ms_p99", value=12345.6, limit=60)
+    assert broken_words([broken]) == "ttft_ms_p99 is 12346 at 200 requests/s, 20476 % over 60"
+    assert limits_words({"ttft_ms_p99": 2_000_000}) == "ttft_ms_p99 at most 2000000"

@@ -13,7 +13,7 @@ from tuner.ledger.judged import BrokenLimit
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import TrialRecord
 from tuner.search.objective import objective
-from tuner.sweep.level import level_of
+from tuner.sweep.level import Level, level_of
 from tuner.sweep.model import ObjectiveSpec
 from tuner.sweep.point import Point
 
@@ -175,8 +175,24 @@ def is_refuted(ledger: Ledger, record: TrialRecord, spec: ObjectiveSpec) -> bool
     """A candidate that breaks a limit, whose outputs are far from the baseline's, or whose launch
     of its own failed or was no faster than no speculation, there or on prompts that it was not
     chosen on."""
-    if far_outputs(ledger, record) is not None or broken_by(ledger, record):
-        return True
+    speaks = far_outputs(ledger, record) is not None or broken_by(ledger, record)
+    return bool(speaks) or is_disproved(ledger, record, spec)
+
+
+def is_refuted_at(ledger: Ledger, record: TrialRecord, spec: ObjectiveSpec, level: Level) -> bool:
+    """The same of one level by itself: a limit that is broken at another one says nothing there."""
+    speaks = far_outputs(ledger, record) is not None or broken_at(ledger, record, level)
+    return bool(speaks) or is_disproved(ledger, record, spec)
+
+
+def broken_at(ledger: Ledger, record: TrialRecord, level: Level) -> list[BrokenLimit]:
+    """Of `broken_by` what is broken at one level."""
+    return [each for each in broken_by(ledger, record) if str(each.concurrency) == str(level)]
+
+
+def is_disproved(ledger: Ledger, record: TrialRecord, spec: ObjectiveSpec) -> bool:
+    """A candidate whose launch of its own failed or was no faster than no speculation, there or on
+    prompts that it was not chosen on."""
     again = ledger.confirmation(record)
     if again is None:
         return False

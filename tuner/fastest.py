@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.choice import broken_by, far_outputs, is_refuted
+from tuner.choice import broken_at, far_outputs, is_refuted_at
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.settled import Settled
@@ -64,8 +64,8 @@ def fastest_by_level(settled: Settled, spec: ObjectiveSpec) -> dict[Level, Level
     """By concurrency, ascending; levels at which no candidate was compared are left out.
 
     Settings that were launched without speculation are among them.
-    Candidates that their own launches have refuted are not in it; those that break a limit are, as
-    what is alike.
+    Candidates that their own launches have refuted are not in it; those that break a limit at that
+    concurrency are, as what is alike. A limit that is broken at another one does not count.
     """
     found: dict[Level, LevelBest] = {}
     ledger = settled.ledger
@@ -79,9 +79,9 @@ def fastest_by_level(settled: Settled, spec: ObjectiveSpec) -> dict[Level, Level
         if not compared:
             continue
         compared.sort(key=lambda pair: -pair[0].value)
-        ratios = [pair for pair in compared if not is_refuted(ledger, pair[1], spec)]
+        ratios = [pair for pair in compared if not is_refuted_at(ledger, pair[1], spec, level)]
         # Whether it is as fast, and whether it may be launched, are two questions.
-        rivals = [*ratios[:RIVALS], *_limited(ledger, compared)[:RIVALS]]
+        rivals = [*ratios[:RIVALS], *_limited(ledger, compared, level)[:RIVALS]]
         own, first = ratios[0] if ratios else (Interval(1.0, 1.0, 1.0), base)
         near = [record for each, record in rivals if _may_be_one(each)]
         if own.value <= 1:
@@ -97,13 +97,13 @@ def fastest_by_level(settled: Settled, spec: ObjectiveSpec) -> dict[Level, Level
 
 
 def _limited(
-    ledger: Ledger, compared: list[tuple[Interval, TrialRecord]]
+    ledger: Ledger, compared: list[tuple[Interval, TrialRecord]], level: Level
 ) -> list[tuple[Interval, TrialRecord]]:
-    """Those that break a limit, and answer as the baseline does."""
+    """Those that break a limit there, and answer as the baseline does."""
     return [
         (ratio, each)
         for ratio, each in compared
-        if broken_by(ledger, each) and far_outputs(ledger, each) is None
+        if broken_at(ledger, each, level) and far_outputs(ledger, each) is None
     ]
 
 

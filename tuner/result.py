@@ -134,7 +134,7 @@ def summarise_run(run: Run, samples: RawSamples | None = None) -> Result:
         best=best,
         speedup=speedups_of(best or baseline) if compared else {},
         by_level=fastest_by_level(settled, spec) if compared else {},
-        by_rate=crossing(settled) if compared else {},
+        by_rate=crossing(settled, spec) if compared else {},
         by_kind=kinds_found(ledger, fastest, samples, spec) if compared else {},
         confirmed=again if again is not None and again.outcome == "ok" else None,
         outputs=outputs_of(ledger, best),

@@ -17,6 +17,7 @@ from tuner.measure.failures import judge
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.model import Sweep
 from tuner.sweep.prompt import Prompt
+from tuner.sweep.shown import as_text
 from tuner.sweep.turns import has_answers, turn_of, with_answer
 from tuner.sweep.workload import read_prompts
 from tuner.trial.attempt import ATTEMPTS
@@ -98,8 +99,10 @@ def _answered(
             try:
                 return _talk(sweep, prompts, server, engine)
             finally:
-                report(replace(phase, doing="stopping"))
-                server.stop()
+                try:
+                    report(replace(phase, doing="stopping"))
+                finally:  # a signal that comes just then is no reason to leave the server
+                    server.stop()
         except EngineFailure as failure:
             if attempt + 1 == ATTEMPTS or not failure.label.is_worth_a_retry:
                 raise
@@ -137,6 +140,6 @@ def _talk(sweep: Sweep, prompts: Sequence[Prompt], server: Server, engine: Engin
                     "comes after: write workload.turns: first, or a file with answers"
                 )
                 raise EngineFailure(Failure.CLIENT, message)
-            talks[each.id] = with_answer(each, number, sample.text)
+            talks[each.id] = with_answer(each, number, as_text(sample.text))
         number += 1
     return list(talks.values())

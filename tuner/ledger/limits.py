@@ -6,6 +6,7 @@ from typing import Any
 from tuner.ledger.judged import BrokenLimit
 from tuner.measure.overload import CAME, SERVED, overload_figures, overloaded_at
 from tuner.measure.samples import Window
+from tuner.measure.spelled import short
 from tuner.sweep.level import Level, Rate, at, level_in, level_of
 from tuner.sweep.model import SearchSpec
 
@@ -54,7 +55,7 @@ def excess(broken: Sequence[BrokenLimit]) -> float:
 
 def limits_words(limits: Mapping[str, float]) -> str:
     """`ttft_ms_p99 at most 500, tpot_ms_p90 at most 30`."""
-    return ", ".join(f"{name} at most {limit:g}" for name, limit in limits.items())
+    return ", ".join(f"{name} at most {short(limit, 6)}" for name, limit in limits.items())
 
 
 def broken_words(
@@ -62,12 +63,14 @@ def broken_words(
 ) -> str:
     """`tpot_ms_p90 is 34.2 at concurrency 8, 14 % over 30`, one after the other. `metrics`: of the
     same ledger line, which say what came at a rate."""
+    known = metrics or {}
     return "; ".join(
-        f"{each.metric} is {each.value:.4g} {at(level_in(str(each.concurrency), metrics or {}))}, "
+        f"{each.metric} is {short(each.value)} {at(level_in(str(each.concurrency), known))}, "
         + (
-            f"{100 * (1 - each.value / each.limit):.2g} % below the {each.limit:.4g} that came"
+            f"{short(100 * (1 - each.value / each.limit), 2)} % below the {short(each.limit)} that "
+            "came"
             if each.is_floor
-            else f"{100 * each.excess:.2g} % over {each.limit:g}"
+            else f"{short(100 * each.excess, 2)} % over {short(each.limit, 6)}"
         )
         for each in broken
     )

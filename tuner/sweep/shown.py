@@ -16,6 +16,12 @@ def shortened(text: str) -> str:
     return line if len(line) <= LONGEST else line[: LONGEST - 3] + "..."
 
 
+def as_text(text: str) -> str:
+    """What a model has written, with U+FFFD for what `no_text` refuses: a byte-level tokenizer has
+    a token for NUL, and an answer may be cut inside a character."""
+    return "".join("\ufffd" if c == "\0" or "\ud800" <= c <= "\udfff" else c for c in text)
+
+
 def no_text(text: str) -> str | None:
     """Why no process, file or request can hold a text, and what would be right; None: it can."""
     if "\0" in text:
