@@ -20,6 +20,7 @@ from tuner.ledger.run import Run
 from tuner.report.findings import Findings
 from tuner.report.levels import levels_table
 from tuner.report.run_report import write_report
+from tuner.report.top_table import top_tables
 from tuner.report.winner import one_point_sweep
 from tuner.result import summarise_run
 from tuner.search.forecast import Known
@@ -28,6 +29,7 @@ from tuner.search.study import FEASIBLE, Study
 from tuner.search.verdict import Figures, Verdict
 from tuner.sweep.door import load_sweep
 from tuner.sweep.model import ObjectiveSpec, SearchSpec
+from tuner.sweep.point import Point
 
 LIMITS = SearchSpec(limits={"tpot_ms_p50": 9.0, "ttft_ms_p99": 1000 * TTFT + 1})
 
@@ -292,3 +294,34 @@ def test_large_figures_are_written_out() -> None:
     broken = BrokenLimit(concurrency="200/s", metric="ttft_ms_p99", value=12345.6, limit=60)
     assert broken_words([broken]) == "ttft_ms_p99 is 12346 at 200 requests/s, 20476 % over 60"
     assert limits_words({"ttft_ms_p99": 2_000_000}) == "ttft_ms_p99 at most 2000000"
+
+
+def test_a_running_server_is_told_whether_it_keeps_them(tmp_path: Path) -> None:
+    """Its report said nothing of limits that were asked for."""
+    endpoint = "engine: {kind: endpoint, url: 'http://127.0.0.1:1'}"
+    sweep = SWEEP.replace("engine: {kind: sglang, python: /opt/sglang/bin/python}", endpoint)
+    sweep = sweep.replace("search: {trials: 6}", "search: {limits: {ttft_ms_p99: 100}}")
+    run = make_run(tmp_path, [Trial(None, 100.0)], sweep=sweep)
+    kept = "Limits: ttft_ms_p99 at most 100. The server keeps them."
+    assert kept in write_report(run).read_text()
+    broken = "The server breaks them: ttft_ms_p99 is 124.3 at concurrency 1, 24 % over 100."
+    assert broken in write_report(broken_at(run, 0)).read_text()
+
+
+def test_goodput_is_shown_of_whatever_was_measured(tmp_path: Path) -> None:
+    """What was measured of the settings alone was a dash, as if it had not been."""
+    ll = {"env": (("NCCL_PROTO", "LL"),)}
+    trials = [
+        Trial(None, 100.0),
+        Trial(chain(2, **ll), 120.0),
+        Trial(Point(**ll), 101.0, role="plain"),
+    ]
+    made = make_run(tmp_path, trials)
+    lines = [json.loads(line) for line in made.trials_file.read_text().splitlines()]
+    for line, good in zip(lines, (3.25, 4.5, 3.75), strict=True):
+        line["metrics"]["1"]["goodput_request_s"] = good
+    made.trials_file.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    [(_, table)] = top_tables(Findings(Run.open(made.path)))
+    header, _, *rows = ([cell.strip() for cell in row.split(" | ")] for row in table.splitlines())
+    column = header.index("goodput, requests/s")
+    assert [row[column] for row in rows] == ["3.25", "-", "3.75", "4.50"]  # -: the reference

@@ -9,7 +9,7 @@ from tuner.report.confirmed import chosen_words, confirmed_words, refuted_words
 from tuner.report.cycle_words import why_it_loses
 from tuner.report.ended import ended_words
 from tuner.report.findings import Findings, Measured
-from tuner.report.limits import limits_line, rates_line
+from tuner.report.limits import limits_line, rates_line, server_limits_line
 from tuner.report.outputs import same_output
 from tuner.report.repeated import drift_words
 from tuner.report.text import (
@@ -34,7 +34,8 @@ def answer(findings: Findings) -> list[str]:
     """Paragraphs, as Markdown."""
     if findings.sweep.engine.kind == "endpoint":
         which = "simulated" if findings.simulated else "running"
-        return [f"**A measurement of a {which} server.** There is no baseline to compare it with."]
+        told = f"**A measurement of a {which} server.** There is no baseline to compare it with."
+        return _told([told, server_limits_line(findings)])
     if findings.baseline is None:
         return _told([_no_baseline(findings), ended_words(findings)])
     if findings.best is None or findings.best.value is None:

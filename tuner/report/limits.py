@@ -58,6 +58,15 @@ def limits_line(findings: Findings, best: Measured) -> str | None:
     return " ".join(told)
 
 
+def server_limits_line(findings: Findings) -> str | None:
+    """Whether a server that somebody else started keeps the limits; None without limits."""
+    limits, shown = findings.sweep.search.limits, findings.baseline or findings.best
+    if not limits or shown is None:
+        return None
+    told = _kept("The server", shown.record, shown.record.broken)
+    return f"Limits: {escaped(limits_words(limits))}. {told}"
+
+
 def _kept(name: str, record: TrialRecord, broken: Sequence[BrokenLimit]) -> str:
     if not broken:
         return f"{name} keeps them."
