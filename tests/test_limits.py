@@ -2,10 +2,12 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.measure.test_overload import served
 from tests.report.make_run import SWEEP, TTFT, Trial, chain, make_run
 from tests.sweep.conftest import BASE
 from tests.sweeps import Listener, tiny_sweep
@@ -28,6 +30,7 @@ from tuner.search.staged import StagedSearch
 from tuner.search.study import FEASIBLE, Study
 from tuner.search.verdict import Figures, Verdict
 from tuner.sweep.door import load_sweep
+from tuner.sweep.level import Rate
 from tuner.sweep.model import ObjectiveSpec, SearchSpec
 from tuner.sweep.point import Point
 
@@ -325,3 +328,50 @@ def test_goodput_is_shown_of_whatever_was_measured(tmp_path: Path) -> None:
     header, _, *rows = ([cell.strip() for cell in row.split(" | ")] for row in table.splitlines())
     column = header.index("goodput, requests/s")
     assert [row[column] for row in rows] == ["3.25", "-", "3.75", "4.50"]  # -: the reference
+
+
+@pytest.mark.parametrize(
+    ("failed", "below", "words"),
+    [
+        (9, 0, "30 % of the requests failed at 16 requests/s, at most 10 % may"),
+        (9, 15, None),  # without speculation as many fail
+        (3, 0, None),
+        (0, 0, None),
+    ],
+)
+def test_a_server_that_turns_requests_away_is_no_answer(
+    failed: int, below: int, words: str | None
+) -> None:
+    """It has fewer at a time, so that those which it answers are fast and keep every limit:
+    recommended with `40 % faster`, and a doubt far below."""
+    whole = served(4.0, lambda _: 0.5, 30)
+    some = [
+        replace(each, error="HTTP 503" if number < below else None)
+        for number, each in enumerate(whole.samples)
+    ]
+    metrics = {"16/s": {"requests": 30, "failed_requests": failed, "ttft_ms_p99": 5.0}}
+    baseline = {Rate(16): [replace(whole, samples=tuple(some))]}
+    found = broken_limits(metrics, SearchSpec(limits={"ttft_ms_p99": 100}), baseline)
+    assert (broken_words(found) or None) == words
+    assert all(each.excess > 0 for each in found)
+    assert broken_limits(metrics, SearchSpec()) == []  # the baseline itself
+
+
+def test_what_is_asked_of_every_server_is_named(tmp_path: Path) -> None:
+    run = limited(tmp_path, 105.0, 118.0)
+    lines = [json.loads(line) for line in run.trials_file.read_text().splitlines()]
+    found = {"concurrency": 1, "metric": "failed_share", "value": 0.3, "limit": 0.1}
+    lines[0]["broken"], lines[1]["broken"] = [], [found]
+    run.trials_file.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    run.sweep_file.write_text(
+        run.sweep_file.read_text().replace("limits: {tpot_ms_p50: 9.0}, ", "")
+    )
+    result = summarise_run(Run.open(run.path))
+    assert result.best is None
+    assert result.verdict.endswith(
+        "; no faster one answers requests: of 1 step, 2 tokens 30 % of the requests failed at "
+        "concurrency 1, at most 10 % may"
+    )
+    assert "limits: to answer requests; the baseline" not in result.limits.words()
+    assert result.limits.words().startswith("limits: to answer requests; 1 candidate not")
+    assert "Limits: to answer requests." in write_report(Run.open(run.path)).read_text()

@@ -34,8 +34,8 @@ def answer(findings: Findings) -> list[str]:
     """Paragraphs, as Markdown."""
     if findings.sweep.engine.kind == "endpoint":
         which = "simulated" if findings.simulated else "running"
-        told = f"**A measurement of a {which} server.** There is no baseline to compare it with."
-        return _told([told, server_limits_line(findings)])
+        first = f"**A measurement of a {which} server.** There is no baseline to compare it with."
+        return _told([first, server_limits_line(findings)])
     if findings.baseline is None:
         return _told([_no_baseline(findings), ended_words(findings)])
     if findings.best is None or findings.best.value is None:

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tuner.choice import broken_by
 from tuner.crossing import crossing_words, overload_words
 from tuner.ledger.judged import BrokenLimit
-from tuner.ledger.limits import broken_words, limits_words
+from tuner.ledger.limits import asked_words, broken_words, limits_words
 from tuner.ledger.record import TrialRecord
 from tuner.report.findings import NO_SPECULATION, Findings, Measured
 from tuner.report.text import code, count, escaped
@@ -26,7 +26,8 @@ def limits_line(findings: Findings, best: Measured) -> str | None:
     limits = findings.sweep.search.limits
     if not limits and not findings.result.limits.broken:
         return None
-    told = [f"Limits: {escaped(limits_words(limits) or 'to keep up with the rate')}."]
+    every = [each for _, found in findings.result.limits.broken for each in found]
+    told = [f"Limits: {escaped(asked_words(limits, every))}."]
     base, broken = findings.baseline, broken_by(findings.ledger, best.record)
     if not broken and findings.winner is not base:
         told.append(f"{code(best.label)} keeps them.")
