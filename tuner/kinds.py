@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner.choice import is_refuted
+from tuner.choice import is_refuted_at
 from tuner.ledger.lines import Ledger
 from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.record import TrialRecord
@@ -55,21 +55,22 @@ def kinds_found(
     """By concurrency, the kinds in order of their names; {} without a candidate to run.
 
     `best` is the candidate to run, `spec` the run's objective. Candidates that are refuted are
-    nowhere the fastest. Raises UserError where a file of samples is broken.
+    nowhere the fastest, those that break a limit not at the concurrency where they do. Raises
+    UserError where a file of samples is broken.
     """
     found: dict[Level, list[KindFound]] = {}
     if best is None:
         return found
     base = ledger.baseline
-    rivals = [
-        each
-        for each in ledger.candidates
-        if each.outcome == "ok" and each is not best and not is_refuted(ledger, each, spec)
-    ]
+    rivals = [each for each in ledger.candidates if each.outcome == "ok" and each is not best]
     for level in sorted(level_in(name, best.metrics) for name in best.metrics):
         own = figures_of(best, level, samples)
         below = {} if base is None else figures_of(base, level, samples)
-        others = [(each, figures_of(each, level, samples)) for each in rivals]
+        others = [
+            (each, figures_of(each, level, samples))
+            for each in rivals
+            if not is_refuted_at(ledger, each, spec, level)
+        ]
         found[level] = [
             _found(kind, level, (best, own), (base, below), others, samples) for kind in sorted(own)
         ]

@@ -120,7 +120,7 @@ def _read_as(shape: Shape, prompts: Sequence[Prompt], turns: Turns, left_out: Co
     words += f" ({', '.join(shown)})"
     if turns == "all":
         asked = sum(role == "user" for prompt in prompts for role, _ in prompt.messages)
-        words += f", {asked:,} turns after "
+        words += f", {asked:,} turn{'s' * (asked != 1)} after "
         by_server = "what the server without speculation answers"
         words += by_server if shape.asks_only else "the file's own answers"
     elif shape.in_turns:
