@@ -11,7 +11,8 @@ from tuner.report.confirmed import confirmed_words
 from tuner.report.findings import Findings
 from tuner.sweep.level import Level
 
-Ratio = tuple[float, float, float]
+Ratio = tuple[float, float | None, float | None]
+BARE_ABOVE, BARE_BELOW = (1.3, None, None), (0.4, None, None)
 FASTER, SLOWER, OPEN_ABOVE, OPEN_BELOW = (
     (1.15, 1.12, 1.18),
     (0.70, 0.65, 0.75),
@@ -20,7 +21,7 @@ FASTER, SLOWER, OPEN_ABOVE, OPEN_BELOW = (
 )
 
 
-def figures(ratio: Ratio) -> dict[str, float]:
+def figures(ratio: Ratio) -> dict[str, float | None]:
     value, low, high = ratio
     return {"output_tok_s": 90 * value, "speedup": value, "speedup_low": low, "speedup_high": high}
 
@@ -39,6 +40,8 @@ def first_line(folder: Path, over: str, *ratios: Ratio) -> str:
 @pytest.mark.parametrize(
     ("over", "ratios", "words"),
     [
+        ("geomean", (BARE_ABOVE,), "**No candidate is shown to be faster yet.**"),
+        ("geomean", (BARE_BELOW,), "**No candidate is shown to be faster.**"),
         ("min", (FASTER, OPEN_BELOW), "**No candidate is shown to be faster.**"),
         ("geomean", (FASTER, OPEN_BELOW), "**No candidate is shown to be faster.**"),
         ("geomean", (OPEN_ABOVE, SLOWER), "**No speculation is fastest here.**"),
