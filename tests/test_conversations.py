@@ -76,6 +76,7 @@ def test_every_configuration_gets_the_same_conversations(tmp_path: Path, ignore_
             assert all((each.tokens == 24) >= whole for each in by_id.values())
     assert len(seen) == 1
     assert "those answers are in conversations.jsonl, content" in write_report(run).read_text()
+    assert "# A run of it has the answers between turns written anew" in run.best_yaml.read_text()
 
 
 def test_answers_that_no_file_can_hold_are_kept_all_the_same(
