@@ -25,6 +25,7 @@ FLOORS = (
     "cluster",
     "estimate",
     "plan",
+    "alike",
     "choice",
     "kinds",
     "limits",

@@ -1,14 +1,15 @@
 """Which candidate of a ledger is the one to run.
 
 The highest objective, but for five things: what the search chose by all measurements together,
-what its own launch has refuted, outputs that are not the baseline's, latency limits that it breaks,
-and a simpler configuration that is as good.
+where launches bear that out, what its own launch has refuted, outputs that are not the baseline's,
+latency limits that it breaks, and a simpler configuration that is as good.
 """
 
 import math
 from collections.abc import Mapping
 from typing import Any
 
+from tuner.alike import Ratio, by_lines, is_told_apart, levels_of, objective_ratio
 from tuner.ledger.judged import BrokenLimit
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import TrialRecord
@@ -19,7 +20,8 @@ from tuner.sweep.point import Point
 
 GIVEN_UP = 0.02
 """Share of the highest objective that a simpler configuration may lack, within the noise."""
-_TWO_SIDED_95 = 1.96
+RIVALS = 10
+"""Configurations that are held against the fastest."""
 
 
 def objective_of(record: TrialRecord, spec: ObjectiveSpec) -> float | None:
@@ -43,40 +45,132 @@ def _objective(metrics: Mapping[str, Mapping[str, Any]], spec: ObjectiveSpec) ->
 
 
 def fastest_candidate(
-    ledger: Ledger, spec: ObjectiveSpec
+    ledger: Ledger, spec: ObjectiveSpec, ratio: Ratio = by_lines
 ) -> tuple[TrialRecord | None, float | None]:
     """The candidate to run, the first of equals, and its objective.
 
     The one with the highest objective, or the simplest of those that the measurements do not tell
-    apart from it (`is_tied`). Where the search chose another one by all measurements together, that
-    one takes the place of the highest. One that is refuted (`is_refuted`) comes last, with an
-    objective of at most 1, whoever chose it.
+    apart from it (`is_tied`). Where the search chose another one by all measurements together and
+    that one's own launch bears it out (`leading`), it takes the place of the highest. Whatever was
+    found so gives way to one that is at least as simple and has a figure at least as high. One that
+    is refuted (`is_refuted`) comes last, with an objective of at most 1, whoever chose it.
+
+    `ratio`: how two candidates compare at a level, for what is told apart.
     """
-    tied = tied_candidates(ledger, spec)
+    tied = tied_candidates(ledger, spec, ratio)
     if not tied:
         return None, None
-    return min(tied, key=lambda pair: (complexity(pair[0].at), -pair[1]))
+    best, value = min(tied, key=_simplest)
+    least = _figure(ledger, best, spec) if best is ledger.recommended else value
+    better = [
+        (each, its)
+        for each, its in standing_candidates(ledger, spec)
+        if complexity(each.at) <= complexity(best.at) and _beats(ledger, each, best, spec, least)
+    ]
+    return min(better, key=_simplest, default=(best, value))
 
 
-def tied_candidates(ledger: Ledger, spec: ObjectiveSpec) -> list[tuple[TrialRecord, float]]:
+def _simplest(pair: tuple[TrialRecord, float]) -> tuple[tuple[int, ...], float]:
+    return complexity(pair[0].at), -pair[1]
+
+
+def tied_candidates(
+    ledger: Ledger, spec: ObjectiveSpec, ratio: Ratio = by_lines
+) -> list[tuple[TrialRecord, float]]:
     """What `fastest_candidate` takes the simplest of, each with its objective; [] where none has
     one."""
-    valued = [
-        (record, value, is_refuted(ledger, record, spec))
+    standing = standing_candidates(ledger, spec)
+    if not standing:
+        found = ((each, objective_of(each, spec)) for each in ledger.candidates)
+        refuted = [(each, value) for each, value in found if value is not None]
+        # What the search chose counts here too: it is what was refuted last.
+        order = max(refuted, key=lambda e: (e[0] is ledger.recommended, e[1]), default=None)
+        return [] if order is None else [(order[0], min(order[1], 1.0))]
+    first = leading(ledger, standing, spec)
+    return [
+        (each, its) for each, its in standing if each is first or is_tied(first, each, spec, ratio)
+    ]
+
+
+def standing_candidates(ledger: Ledger, spec: ObjectiveSpec) -> list[tuple[TrialRecord, float]]:
+    """Candidates that may be recommended, each with its objective, in the order measured."""
+    return [
+        (record, value)
         for record in ledger.candidates
         if (value := objective_of(record, spec)) is not None
+        and not is_refuted(ledger, record, spec)
     ]
-    if not valued:
-        return []
+
+
+def leading(
+    ledger: Ledger, standing: list[tuple[TrialRecord, float]], spec: ObjectiveSpec
+) -> TrialRecord:
+    """Of the candidates that stand, at least one, whom the others are held against.
+
+    The highest figure, or what the search chose by all measurements together. The latter not where
+    one that is at least as simple has a figure as high as the choice's launches have together: a
+    model's word against a measurement needs a measurement.
+    """
+    highest = max(standing, key=lambda pair: pair[1])[0]
     chosen = ledger.recommended
-    record, value, refuted = max(valued, key=lambda each: (not each[2], each[0] is chosen, each[1]))
-    if refuted:
-        return [(record, min(value, 1.0))]
-    return [
-        (each, its)
-        for each, its, out in valued
-        if each is record or (not out and is_tied(record, each, spec))
+    if chosen is None or all(each is not chosen for each, _ in standing):
+        return highest
+    least = _figure(ledger, chosen, spec)
+    simple = (each for each, _ in standing if complexity(each.at) <= complexity(chosen.at))
+    return highest if any(_beats(ledger, e, chosen, spec, least) for e in simple) else chosen
+
+
+def _beats(
+    ledger: Ledger, one: TrialRecord, other: TrialRecord, spec: ObjectiveSpec, least: float
+) -> bool:
+    """Whether one candidate's figure is as high as `least`, which is another one's: by all of its
+    launches where the other one's is."""
+    if one is other:
+        return False
+    by_all = other is ledger.recommended
+    figure = _figure(ledger, one, spec) if by_all else objective_of(one, spec)
+    return figure is not None and figure >= least
+
+
+def _figure(ledger: Ledger, record: TrialRecord, spec: ObjectiveSpec) -> float:
+    """The geometric mean of a candidate's objective and that of its launch of its own, if any."""
+    values = launches_of(ledger, record, spec)
+    return math.prod(values) ** (1 / len(values))
+
+
+def launches_of(ledger: Ledger, record: TrialRecord, spec: ObjectiveSpec) -> list[float]:
+    """The objectives of a measured candidate: of its trial, and of its launch of its own where
+    there is one. One that was measured on a shared server has the first alone: the other is of
+    another server, which those it is held against did not have."""
+    again = None if record.warm_steps else ledger.confirmation(record)
+    found = [objective_of(record, spec), None if again is None else objective_of(again, spec)]
+    return [each for each in found if each is not None]
+
+
+def not_told_apart(
+    ledger: Ledger, spec: ObjectiveSpec, of: TrialRecord, ratio: Ratio = by_lines
+) -> list[TrialRecord]:
+    """What may as well be as fast as `of` by the objective, the higher figure first.
+
+    The interval of the ratio of their objectives includes 1. `of` may be the baseline, or the
+    baseline may be among them, last. At most `RIVALS` candidates that stand are held against it,
+    the nearest ones.
+    """
+    own = 1.0 if of.role == "baseline" else objective_of(of, spec)
+    others = [pair for pair in standing_candidates(ledger, spec) if pair[0] is not of]
+    if own is None or own <= 0:
+        return []
+    others.sort(key=lambda pair: abs(pair[1] - own))
+    near = [
+        pair
+        for pair in others[:RIVALS]
+        if not is_told_apart(objective_ratio(of, pair[0], spec, ratio))
     ]
+    found = [each for each, _ in sorted(near, key=lambda pair: -pair[1])]
+    base = ledger.baseline
+    if base is not None and of.role != "baseline":
+        found += [] if is_told_apart(objective_ratio(base, of, spec, ratio)) else [base]
+    return found
 
 
 def complexity(point: Point | None) -> tuple[int, ...]:
@@ -93,36 +187,23 @@ def complexity(point: Point | None) -> tuple[int, ...]:
     )
 
 
-def is_tied(best: TrialRecord, other: TrialRecord, spec: ObjectiveSpec) -> bool:
+def is_tied(
+    best: TrialRecord, other: TrialRecord, spec: ObjectiveSpec, ratio: Ratio = by_lines
+) -> bool:
     """Whether `other` is as good as `best` as far as can be told.
 
-    Its intervals allow at every concurrency that it is no slower, its objective lacks no more than
-    `GIVEN_UP`, and it beats the baseline where `best` does.
+    It is not told apart from it by the objective, which lacks no more than `GIVEN_UP`; the
+    intervals allow at every concurrency that it is no slower; and it beats the baseline where
+    `best` does. One with a higher objective may surely be the better one.
     """
     high, low = objective_of(best, spec), objective_of(other, spec)
     if not high or not low or low < high * (1 - GIVEN_UP) or low <= 1 < high:
         return False
+    overall = objective_ratio(best, other, spec, ratio)
     return all(
-        _may_be_no_slower(figures, other.metrics.get(level, {}))
-        for level, figures in best.metrics.items()
+        each is not None and each.high is not None and each.high >= 1
+        for each in (overall, *(ratio(best, other, level) for level in levels_of(best)))
     )
-
-
-def _may_be_no_slower(one: dict[str, float], other: dict[str, float]) -> bool:
-    """`other` than `one`, by the intervals of their ratios to the baseline; not without them."""
-    spreads = [_deviation(figures) for figures in (one, other)]
-    if None in spreads:
-        return False
-    gap = math.log(one["speedup"] / other["speedup"])
-    return gap <= _TWO_SIDED_95 * math.hypot(*(each or 0.0 for each in spreads))
-
-
-def _deviation(figures: dict[str, float]) -> float | None:
-    """Of the logarithm of a ratio, from its 95 % interval."""
-    low, high = figures.get("speedup_low"), figures.get("speedup_high")
-    if not low or not high or not 0 < low <= high:
-        return None
-    return math.log(high / low) / (2 * _TWO_SIDED_95)
 
 
 def far_outputs(ledger: Ledger, record: TrialRecord) -> TrialRecord | None:
@@ -136,13 +217,15 @@ def far_outputs(ledger: Ledger, record: TrialRecord) -> TrialRecord | None:
     return next(found, None)
 
 
-def answer_of(ledger: Ledger, spec: ObjectiveSpec) -> tuple[TrialRecord | None, float | None]:
+def answer_of(
+    ledger: Ledger, spec: ObjectiveSpec, ratio: Ratio = by_lines
+) -> tuple[TrialRecord | None, float | None]:
     """What to run, and the objective of it or of the candidate that does not beat the baseline.
 
     The `fastest_candidate` where its objective is above 1, or its settings without speculation
     where those are as fast; None: no speculation, or nothing is known.
     """
-    fastest, value = fastest_candidate(ledger, spec)
+    fastest, value = fastest_candidate(ledger, spec, ratio)
     if fastest is None or value is None or value <= 1:
         return None, value
     plain = ledger.plain(fastest)

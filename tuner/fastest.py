@@ -4,16 +4,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.choice import broken_at, far_outputs, is_refuted_at
+from tuner.choice import RIVALS, broken_at, far_outputs, is_refuted_at
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.settled import Settled
 from tuner.measure.statistics import Interval
 from tuner.sweep.level import Level, level_in
 from tuner.sweep.model import ObjectiveSpec
-
-RIVALS = 5
-"""Configurations after the fastest that are held against it."""
 
 
 @dataclass(frozen=True)

@@ -5,7 +5,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuner.choice import answer_of, far_outputs, fastest_candidate, objective_of
+from tuner.alike import Ratio, by_samples
+from tuner.choice import (
+    answer_of,
+    far_outputs,
+    fastest_candidate,
+    not_told_apart,
+    objective_of,
+)
 from tuner.crossing import AtRate, crossing
 from tuner.fastest import LevelBest, fastest_by_level, ratios_of, speedups_of
 from tuner.kinds import KindFound, kinds_found, kinds_json
@@ -39,6 +46,9 @@ class Result:
     speedup: Mapping[Level, Interval]
     """Of `best` by concurrency; exactly 1 where the baseline is the best; {} where nothing was
     compared: no baseline, no candidate with numbers, an endpoint."""
+    alike: tuple[TrialRecord, ...]
+    """What the measurements do not tell apart from `best`, or from the baseline where that is the
+    answer (`tuner.choice.not_told_apart`); the baseline may be among them."""
     by_level: Mapping[Level, LevelBest]
     """The fastest at each concurrency; {} where nothing was compared."""
     by_rate: Mapping[Rate, AtRate]
@@ -91,6 +101,7 @@ class Result:
             "baseline": None if self.baseline is None else self.baseline.metrics,
             "best": None if self.best is None else self.best.point,
             "speedup": _shown(self.speedup),
+            "not_told_apart": [each.point for each in self.alike],
             "by_concurrency": {str(level): each.to_json() for level, each in self.by_level.items()},
             "by_kind": kinds_json(self.by_kind),
             "launches": self.launches,
@@ -110,8 +121,9 @@ def summarise_run(run: Run, samples: RawSamples | None = None) -> Result:
     """
     sweep, settled = run.sweep(), settle(run, samples)
     ledger, spec = settled.ledger, sweep.search.objective
-    fastest, _ = fastest_candidate(ledger, spec)
-    best, value = answer_of(ledger, spec)
+    ratio = by_samples(settled, spec)
+    fastest, _ = fastest_candidate(ledger, spec, ratio)
+    best, value = answer_of(ledger, spec, ratio)
     far = _far(ledger, spec)
     plain = None if fastest is None else ledger.plain(fastest)
     plain = plain if plain is not None and plain.outcome == "ok" else None
@@ -133,6 +145,7 @@ def summarise_run(run: Run, samples: RawSamples | None = None) -> Result:
         fastest_value=value,
         best=best,
         speedup=speedups_of(best or baseline) if compared else {},
+        alike=_alike(ledger, spec, best or baseline, ratio) if compared else (),
         by_level=fastest_by_level(settled, spec) if compared else {},
         by_rate=crossing(settled, spec) if compared else {},
         by_kind=kinds_found(ledger, fastest, samples, spec) if compared else {},
@@ -173,6 +186,12 @@ def _outcome(
     if best is None:
         return 0, "no candidate beats the baseline: serve without speculation"
     return 0, f"{best.label}: {value:.3f} times the baseline"
+
+
+def _alike(
+    ledger: Ledger, spec: ObjectiveSpec, answer: TrialRecord | None, ratio: Ratio
+) -> tuple[TrialRecord, ...]:
+    return () if answer is None else tuple(not_told_apart(ledger, spec, answer, ratio))
 
 
 def outputs_of(ledger: Ledger, best: TrialRecord | None) -> Mapping[str, OutputsLine]:

@@ -43,7 +43,7 @@ def test_a_sweep_prints_only_json_on_stdout_and_leaves_a_whole_run(tmp_path: Pat
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     keys = {"run", "baseline", "best", "speedup", "by_concurrency", "launches", "trials"}
-    keys |= {"outputs", "far_outputs", "by_kind"}
+    keys |= {"outputs", "far_outputs", "by_kind", "not_told_apart"}
     alone = "settings_alone" in found  # where the winner has settings of its own
     assert set(found) - {"settings_alone"} == keys
     assert set(found["by_concurrency"]["1"]) == {"best", "speedup", "not_told_apart"}

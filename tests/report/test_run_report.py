@@ -10,6 +10,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from tests.report.make_run import SIMULATED, SWEEP, Trial, chain, make_run
+from tuner.cli.show import _answer
 from tuner.errors import UserError
 from tuner.ledger.record import DecisionLine
 from tuner.ledger.run import Run
@@ -17,6 +18,7 @@ from tuner.measure.samples_file import read_samples
 from tuner.report.answer import answer
 from tuner.report.findings import Findings
 from tuner.report.run_report import write_report
+from tuner.result import summarise_run
 from tuner.sweep.door import load_sweep
 from tuner.sweep.point import Point
 
@@ -459,3 +461,27 @@ def test_a_choice_that_is_not_the_highest_figure_is_explained(tmp_path: Path) ->
     words = "\n".join(answer(Findings(run)))
     assert words.startswith(f"**Run `{chain(2).label()}`.**")
     assert f"`{chain(3).label()}` has a higher figure (" in words
+    assert "asks for more: more draft tokens. By the measurements of 2 configurations" in words
+    said = words.split("its two launches measured ")[1].split("\n")[0]
+    assert re.fullmatch(
+        r"1\.\d{3} and 1\.\d{3} \(together 1\.\d{3}\), against 1\.\d{3} in one launch of "
+        rf"`{chain(3).label()}`\.",
+        said,
+    ), said
+
+
+def test_report_screen_and_json_have_one_list_of_what_is_alike(tmp_path: Path) -> None:
+    """The report lacked two candidates that were higher, the screen said `3 alike`."""
+    trials = [
+        Trial(None, 90.0),
+        Trial(chain(2), 110.0),
+        Trial(chain(3), 110.2),
+        Trial(chain(5), 99),
+    ]
+    run = make_run(tmp_path, trials)
+    result = summarise_run(run)
+    assert result.to_json()["not_told_apart"] == [chain(3).to_json()]
+    assert f"Not told apart from it by these measurements: `{chain(3).label()}`." in answer(
+        Findings(run)
+    )
+    assert f"not told apart from it: {chain(3).label()}" in _answer(result).splitlines()

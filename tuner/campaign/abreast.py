@@ -28,7 +28,7 @@ def measure_abreast(search: Search, ahead: float) -> None:
             flight.begin(None, _one(bench, search.baseline))
         while flight.tags:
             for record in flight.land()[1]:
-                progress.recorded(record, standing_of(bench, search.wanted, record))
+                progress.recorded(record, standing_of(search, record))
     except BaseException as error:
         with interrupts_deferred():
             flight.abort(error)

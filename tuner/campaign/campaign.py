@@ -10,7 +10,7 @@ from tuner.campaign.budget import CLOCK, Budget, Clock, Pace
 from tuner.campaign.candidates import search_candidates
 from tuner.campaign.communication import Narrowed, narrowed_by_comm
 from tuner.campaign.conversations import with_conversations
-from tuner.campaign.going import Progress, Search, Standing, standing_of
+from tuner.campaign.going import Progress, Search, Standing
 from tuner.campaign.shown import Showing, Watched, layout_of
 from tuner.campaign.studied import (
     refuse_missing_library,
@@ -289,7 +289,8 @@ def _baseline(
     with pace.launching() as records:
         measured = bench.measure(Asked("baseline", None, held_out=unseen), None)
         records.append(measured.record)
-    progress.recorded(measured.record, standing_of(bench, wanted, measured.record))
+    done = len(bench.run.ledger().candidates)
+    progress.recorded(measured.record, Standing(done, wanted, None, None, None))
     if measured.failure is not None:
         raise measured.failure
     return measured.windows

@@ -166,7 +166,7 @@ class _Candidates:
         search.study.tell(going.proposal, verdict_of(records[0], spec))
         _tell_unasked(search, records[1:])
         for record in records:
-            search.progress.recorded(record, standing_of(bench, search.wanted, record))
+            search.progress.recorded(record, standing_of(search, record))
             self.failures = self.failures + 1 if record.outcome == "failed" else 0
         if (why := records[0].switch_failure) is not None:
             search.progress.note(
@@ -206,4 +206,4 @@ def _finish_cut_off(search: Search) -> None:
         records += measure_together(bench, shared)
     _tell_unasked(search, records)
     for record in records:
-        search.progress.recorded(record, standing_of(bench, search.wanted, record))
+        search.progress.recorded(record, standing_of(search, record))

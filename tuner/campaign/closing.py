@@ -2,6 +2,7 @@
 
 from itertools import takewhile
 
+from tuner.alike import by_samples
 from tuner.campaign.going import Search, standing_of
 from tuner.choice import complexity, fastest_candidate, is_refuted, is_tied
 from tuner.engine.base import plain_config, server_config
@@ -93,7 +94,7 @@ def _baseline_again(search: Search, *, at_the_end: bool) -> None:
     with search.pace.launching() as records:
         record = search.bench.measure(Asked("baseline", None, held_out=unseen), None).record
         records.append(record)
-    search.progress.recorded(record, standing_of(search.bench, search.wanted, record))
+    search.progress.recorded(record, standing_of(search, record))
     if record.outcome != "ok":
         search.progress.note(
             f"the baseline could not be launched again ({record.failure}): whether the machine has "
@@ -123,8 +124,13 @@ def _confirm_one(search: Search) -> bool:
     since, and where it has a task to be scored by. It has windows on prompts that no candidate was
     measured on, where the baseline has.
     """
-    bench, ledger = search.bench, search.settling.settled().ledger
-    fastest, value = fastest_candidate(ledger, bench.sweep.search.objective)
+    bench, spec, settled = (
+        search.bench,
+        search.bench.sweep.search.objective,
+        search.settling.settled(),
+    )
+    ledger = settled.ledger
+    fastest, value = fastest_candidate(ledger, spec, by_samples(settled, spec))
     if fastest is None or value is None or value <= 1:
         return False
     point, decision = fastest.at, None
@@ -146,15 +152,20 @@ def _confirm_one(search: Search) -> bool:
     with search.pace.launching() as records:
         record = bench.measure(asked, search.baseline).record
         records.append(record)
-    search.progress.recorded(record, standing_of(bench, search.wanted, record))
+    search.progress.recorded(record, standing_of(search, record))
     return True
 
 
 def _without_speculation(search: Search) -> None:
     """Launch the winner's own settings without speculation once, where it has any: what they give
     is no gain of speculation's."""
-    bench, ledger = search.bench, search.settling.settled().ledger
-    fastest, value = fastest_candidate(ledger, bench.sweep.search.objective)
+    bench, spec, settled = (
+        search.bench,
+        search.bench.sweep.search.objective,
+        search.settling.settled(),
+    )
+    ledger = settled.ledger
+    fastest, value = fastest_candidate(ledger, spec, by_samples(settled, spec))
     settings = None if fastest is None or fastest.at is None else fastest.at.settings
     if fastest is None or value is None or value <= 1 or settings is None:
         return
@@ -168,7 +179,7 @@ def _without_speculation(search: Search) -> None:
     with search.pace.launching() as records:
         record = bench.measure(Asked("plain", settings), search.baseline).record
         records.append(record)
-    search.progress.recorded(record, standing_of(bench, search.wanted, record))
+    search.progress.recorded(record, standing_of(search, record))
 
 
 def _is_better(point: Point, fastest: TrialRecord, search: Search) -> bool:
@@ -176,10 +187,13 @@ def _is_better(point: Point, fastest: TrialRecord, search: Search) -> bool:
 
     Not where a race has cut it short, or where the answer so far is a simpler equal of it.
     """
-    ledger, spec = search.settling.settled().ledger, search.bench.sweep.search.objective
+    settled, spec = search.settling.settled(), search.bench.sweep.search.objective
+    ledger, ratio = settled.ledger, by_samples(settled, spec)
     record = next((each for each in reversed(ledger.candidates) if each.at == point), None)
     if record is None or record.trial == fastest.trial or record.fell_behind:
         return False
     if is_refuted(ledger, record, spec):
         return False
-    return not (is_tied(record, fastest, spec) and complexity(fastest.at) <= complexity(point))
+    return not (
+        is_tied(record, fastest, spec, ratio) and complexity(fastest.at) <= complexity(point)
+    )

@@ -5,13 +5,17 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
+from tuner.alike import Ratio, by_lines, by_samples
 from tuner.campaign.budget import Budget, Pace
 from tuner.campaign.racing import Races
-from tuner.choice import fastest_candidate, objective_of, tied_candidates
+from tuner.choice import fastest_candidate, not_told_apart, objective_of
+from tuner.errors import UserError
+from tuner.ledger.lines import Ledger
 from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.settled import Settling
 from tuner.search.study import Study
+from tuner.sweep.model import ObjectiveSpec
 from tuner.trial.bench import Bench
 from tuner.trial.block import Blocks, launches_of
 from tuner.trial.phase import Phase
@@ -31,8 +35,8 @@ class Standing:
     best: TrialRecord | None
     """The fastest candidate so far, also where the baseline is faster."""
     best_value: float | None
-    alike: int = 1
-    """Candidates that the measurements do not tell apart from the fastest, `best` among them."""
+    alike: int = 0
+    """Other candidates that the measurements do not tell apart from `best`."""
 
 
 class Progress(Protocol):
@@ -101,9 +105,21 @@ class Search:
         return self.wanted - len(self.bench.run.ledger().candidates)
 
 
-def standing_of(bench: Bench, wanted: int, record: TrialRecord) -> Standing:
-    """How far the run is, from its ledger, after `record`."""
-    ledger, spec = bench.run.ledger(), bench.sweep.search.objective
-    best, best_value = fastest_candidate(ledger, spec)
-    value, alike = objective_of(record, spec), len(tied_candidates(ledger, spec))
-    return Standing(len(ledger.candidates), wanted, value, best, best_value, alike)
+def standing_of(search: Search, record: TrialRecord) -> Standing:
+    """How far the run is, from its ledger, after `record`; as its report will have it."""
+    spec = search.bench.sweep.search.objective
+    try:
+        settled = search.settling.settled()
+        return _standing(settled.ledger, spec, by_samples(settled, spec), record, search.wanted)
+    except UserError:  # broken samples are said where they are needed
+        return _standing(search.bench.run.ledger(), spec, by_lines, record, search.wanted)
+
+
+def _standing(
+    ledger: Ledger, spec: ObjectiveSpec, ratio: Ratio, record: TrialRecord, wanted: int
+) -> Standing:
+    best, best_value = fastest_candidate(ledger, spec, ratio)
+    alike = [] if best is None else not_told_apart(ledger, spec, best, ratio)
+    others = sum(each.role != "baseline" for each in alike)
+    value = objective_of(record, spec)
+    return Standing(len(ledger.candidates), wanted, value, best, best_value, others)

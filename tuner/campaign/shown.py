@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
+from tuner.alike import by_samples
 from tuner.campaign.going import Progress, Standing
 from tuner.campaign.notes import study_note, trial_note
 from tuner.campaign.studied import objective_levels
@@ -213,13 +214,16 @@ class Showing:
 
     def _answer(self) -> str:
         """As the report will have it, over all launches of the baseline."""
+        spec = self._sweep.search.objective
         try:
-            ledger = self._settling.settled().ledger
+            settled = self._settling.settled()
+            ledger, ratio = settled.ledger, by_samples(settled, spec)
+            best, value = answer_of(ledger, spec, ratio)
         except UserError:  # the run itself says which samples are broken
             ledger = self._run.ledger()
+            best, value = answer_of(ledger, spec)
         if ledger.baseline is None:
             return "nothing is measured yet"
-        best, value = answer_of(ledger, self._sweep.search.objective)
         if best is None or value is None:
             return "no speculation"
         return f"trial {best.trial}: {best.label}, {value:.3f} times the baseline"

@@ -126,7 +126,7 @@ class Watch:
         parts = []
         if self.standing.best_value is not None:
             alike = self.standing.alike
-            among = f", simplest of {alike} alike" if alike > 1 else ""
+            among = f", not told apart from {alike} other{'s' * (alike > 1)}" if alike else ""
             parts.append(f"best so far {self.standing.best_value:.3f}x{among}")
         left = self.standing.wanted - self.standing.done
         if self.measured and left > 0:

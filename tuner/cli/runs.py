@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from tuner.alike import by_samples
 from tuner.choice import fastest_candidate
 from tuner.errors import UserError
 from tuner.fastest import speedups_of
@@ -44,7 +45,8 @@ def status_of(run: Run) -> dict[str, Any]:
         is_held = run.is_being_written
     ledger, sweep, ended = run.ledger(), run.sweep(), read_ended(run)
     # As the report has it: over all launches of the baseline.
-    best, value = fastest_candidate(settle(run).ledger, sweep.search.objective)
+    settled, spec = settle(run), sweep.search.objective
+    best, value = fastest_candidate(settled.ledger, spec, by_samples(settled, spec))
     wanted = _wanted(run)
     return {
         "run": str(run.path),

@@ -187,6 +187,8 @@ def _answer(result: Result) -> str:
     if result.plain is not None and result.best is not result.plain:
         alone = [_times(ratio) for ratio in speedups_of(result.plain).values()]
         lines.append(f"its settings alone, without speculation: {'; '.join(alone)}")
+    if result.alike:
+        lines.append(f"not told apart from it: {'; '.join(each.label for each in result.alike)}")
     lines += [f"outputs: {line}" for line in outputs_words(result.outputs, result.best.metrics)]
     if result.baseline is not None and result.confirmed is not None:
         scores = task_words(result.baseline.task, result.confirmed.task)

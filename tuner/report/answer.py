@@ -1,14 +1,13 @@
 """The first lines of a report: what to run, how much faster it is, and how sure that is."""
 
-from tuner.choice import broken_by, far_outputs, is_refuted
-from tuner.fastest import RIVALS
+from tuner.choice import RIVALS, broken_by, far_outputs, is_refuted
 from tuner.ledger.baseline_words import disagreement
 from tuner.measure.spelled import speed_words
 from tuner.measure.statistics import Interval
 from tuner.report.confirmed import chosen_words, confirmed_words, refuted_words
 from tuner.report.cycle_words import why_it_loses
 from tuner.report.ended import ended_words
-from tuner.report.findings import Findings, Measured
+from tuner.report.findings import NO_SPECULATION, Findings, Measured
 from tuner.report.limits import limits_line, rates_line, server_limits_line
 from tuner.report.outputs import same_output
 from tuner.report.repeated import drift_words
@@ -26,6 +25,8 @@ from tuner.report.text import (
 from tuner.sweep.level import Level, at, axis, listed
 
 NOT_SHOWN = "the interval includes 1, so no difference has been shown"
+SHOWN = 5
+"""Configurations that are named as not told apart from the answer."""
 MANY = 5
 """From this many candidates on, the best one's first measurement is likely a lucky one."""
 
@@ -103,7 +104,7 @@ def answer(findings: Findings) -> list[str]:
         limits_line(findings, best),
         same_output(findings),
         refuted_words(findings, best),
-        _rivals(findings, best if plain is None else plain),
+        _rivals(findings),
         _mixed_gain(findings, best),
     )
     return _told([*lines, *told])
@@ -199,19 +200,18 @@ def _sure(shown: Measured) -> str:
     return "; ".join(f"at {listed(levels)} {words}" for words, levels in seen.items())
 
 
-def _rivals(findings: Findings, best: Measured) -> str | None:
-    """Candidates that may as well be the fastest: no interval of their ratio excludes 1."""
-    near, spec = [], findings.sweep.search.objective
-    others = (each for each in findings.ranked if each is not findings.best)
-    standing = [each for each in others if not is_refuted(findings.ledger, each.record, spec)]
-    for other in standing[:RIVALS]:
-        ratios = [findings.ratio(best, other, level) for level in findings.levels]
-        known = [each for each in ratios if each and each.includes_one is not None]
-        if known and all(each.includes_one for each in known):
-            near.append(code(other.label))
-    if not near:
+def _rivals(findings: Findings) -> str | None:
+    """What may as well be as fast as what is to be run, by the objective."""
+    names = [
+        NO_SPECULATION if each.role == "baseline" else code(each.label)
+        for each in findings.result.alike
+    ]
+    if not names:
         return None
-    return f"Not told apart from it by these measurements: {', '.join(near)}."
+    if (more := len(names) - SHOWN) > 0:
+        names = [*names[:SHOWN], f"{'at least ' if len(names) >= RIVALS else ''}{more} more"]
+    it = NO_SPECULATION if findings.winner is findings.baseline else "it"
+    return f"Not told apart from {it} by these measurements: {', '.join(names)}."
 
 
 def _mixed_gain(findings: Findings, best: Measured) -> str | None:

@@ -1,5 +1,6 @@
 """What a winner's confirming launch says."""
 
+import math
 from collections.abc import Iterator
 
 from tuner.choice import (
@@ -8,6 +9,7 @@ from tuner.choice import (
     far_outputs,
     held_out_objective,
     is_refuted,
+    launches_of,
     objective_of,
 )
 from tuner.report.findings import Findings, Measured
@@ -110,17 +112,40 @@ def chosen_words(findings: Findings, best: Measured) -> str | None:
         f"{code(first.label)} has a higher figure ({number(first.value, 3)} against "
         f"{number(best.value, 3)} times no speculation)"
     )
+    more = asks_for(first, best)
+    asks = "" if more is None else f" and asks for more: {more}"
     chosen = findings.ledger.recommended
     if chosen is None or chosen.trial != best.record.trial:
-        return f"{told}, by no more than noise, and asks for more: {asks_for(first, best)}."
-    return (
-        f"{told}; by all measurements together the search takes this one, and has launched it once "
-        "more."
-    )
+        return f"{told}, by no more than noise,{asks}."
+    return f"{told}{asks}. {_why_chosen(findings, first, best)}"
 
 
-def asks_for(more: Measured, less: Measured) -> str:
-    """What the one configuration needs that the other does without, the heaviest thing."""
+def _why_chosen(findings: Findings, first: Measured, best: Measured) -> str:
+    """What speaks for the search's choice against the higher figure, in figures."""
+    ledger, spec = findings.ledger, findings.sweep.search.objective
+    own, others = (launches_of(ledger, each.record, spec) for each in (best, first))
+    again = ledger.confirmation(best.record)
+    expected = None if again is None or again.decision is None else again.decision.predicted
+    tried = count(len(findings.ranked), "configuration")
+    words = f"By the measurements of {tried} together this one is the fastest"
+    if expected is not None:
+        words += f" ({number(expected, 3)} times no speculation were expected of it)"
+    words += f"; so it was launched once more, and its two launches measured {_figures(own)}"
+    return f"{words}, against {_figures(others)} of {code(first.label)}."
+
+
+def _figures(values: list[float]) -> str:
+    told = " and ".join(number(each, 3) for each in values)
+    if len(values) < 2:
+        return f"{told} in one launch"
+    return f"{told} (together {number(math.prod(values) ** (1 / len(values)), 3)})"
+
+
+def asks_for(more: Measured, less: Measured) -> str | None:
+    """What the one configuration needs that the other does without, the heaviest thing; None where
+    it needs no more."""
+    if complexity(more.point) <= complexity(less.point):
+        return None
     names = ("the draft on a TP size of its own", "more settings", "a tree", "more draft tokens")
     pairs = zip(names, complexity(more.point), complexity(less.point), strict=False)
     return next((name for name, one, other in pairs if one > other), "more draft steps")
