@@ -202,7 +202,9 @@ def test_a_shared_launch_is_told_from_one_of_its_own(tmp_path: Path) -> None:
     told = "best candidate's launch: A its own, B shared by several chain lengths"
     assert told in comparison.differences
     (note,) = comparison.notes
-    assert note.startswith("B: ") and "chains of 1, 2 steps, not confirmed" in note
+    assert (
+        note.startswith("B, 2 steps, 3 tokens: ") and "chains of 1, 2 steps, not confirmed" in note
+    )
     for text in (comparison_text(comparison), comparison_markdown(comparison)):
         assert note in text
         assert "of one launch each" not in text
@@ -220,7 +222,7 @@ def test_the_confirming_launch_is_the_figure(tmp_path: Path) -> None:
         "slower", 77.0, "2 steps, 3 tokens",
     )  # fmt: skip
     assert not any(line.startswith("best candidate's launch") for line in comparison.differences)
-    assert "trial 3" in comparison.notes[0] and "whose figures these are" in comparison.notes[0]
+    assert "those of its second launch (trial 3)" in comparison.notes[0]
     assert json.loads(json.dumps(comparison.to_json()))["notes"] == list(comparison.notes)
 
 

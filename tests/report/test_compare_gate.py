@@ -14,6 +14,7 @@ from tuner.errors import NotComparable
 from tuner.ledger.run import Run
 from tuner.measure.samples import Window
 from tuner.report.compare.comparison import compare
+from tuner.report.compare.gate import Gate
 from tuner.report.compare.page import comparison_page
 from tuner.report.compare.words import comparison_markdown, comparison_text
 
@@ -51,6 +52,52 @@ def test_the_best_candidate_is_that_of_each_concurrency(tmp_path: Path) -> None:
     comparison = compare([run_of(tmp_path, "a", **given), run_of(tmp_path, "b", **given)])
     found = [row(comparison, "B", "best candidate", level).configuration for level in (1, 4)]
     assert found == ["2 steps, 3 tokens", "1 step, 2 tokens"]
+
+
+@pytest.mark.usefixtures("crossing")
+def test_a_section_says_whose_figures_it_has(tmp_path: Path) -> None:
+    """The header named 3 steps, the section below had the figures of 4 and a note of a launch
+    that they were not of."""
+    again = Trial(chain(2), 110.1, role="confirm")
+    trials = [Trial(None, 90.0), Trial(chain(1), 91.0), Trial(chain(2), 110.0), again]
+    given: dict[str, Any] = {"sweep": TWO_LEVELS, "levels": (1, 4)}
+    comparison = compare([make_run(tmp_path / name, trials, **given) for name in "ab"])
+    text, page = comparison_text(comparison), comparison_markdown(comparison)
+    assert "concurrency 1, best candidate there: 2 steps, 3 tokens (times" in text
+    assert "concurrency 4, best candidate there: 1 step, 2 tokens (times" in text
+    assert "\n## Concurrency 4, best candidate there: 1 step, 2 tokens\n" in page
+    best = {run.best for run in comparison.runs}
+    assert all(f"best over all levels: {each}" in text for each in best)
+    first, second = comparison.notes
+    assert first.startswith("A, 2 steps, 3 tokens at concurrency 1: the figures are those of its ")
+    assert second.startswith("B, ") and "trial 3" in second
+
+
+def test_runs_with_different_best_candidates_have_each_in_the_heading(tmp_path: Path) -> None:
+    trials = [Trial(None, 90.0), Trial(chain(3), 110.0)]
+    comparison = compare([run_of(tmp_path, "a"), make_run(tmp_path / "b", trials)])
+    words = "best candidate there: A 2 steps, 3 tokens; B 3 steps, 4 tokens"
+    assert words in comparison_text(comparison)
+
+
+def test_a_gate_says_what_it_could_not_have_seen(tmp_path: Path) -> None:
+    """`passed` was said of 0.916 to 1.125 at a limit of 2 %: a loss of 8 % would have passed."""
+    runs = [run_of(tmp_path, name, noise=0.03) for name in "ab"]
+    gate = Gate(compare(runs), 0.02)
+    assert {each.what for each, _ in gate.unseen} == {"no speculation", "best candidate"}
+    passed, first, last = gate.words()
+    assert passed.startswith("gate 2 %: passed")
+    assert first.startswith("could not have seen 2 % at concurrency 1: no speculation of B has ")
+    assert last.endswith("; more windows or requests narrow intervals")
+    assert first in comparison_markdown(compare(runs), gate=gate.words())
+    told = gate.to_json()["could_not_see"]
+    assert [each["what"] for each in told] == ["no speculation", "best candidate"]
+    for (found, loss), each in zip(gate.unseen, told, strict=True):
+        assert found.ratio is not None and found.ratio.high is not None
+        # A run that is so much slower, with an interval of that shape, just fails the gate.
+        assert (1 - loss) * found.ratio.high / found.ratio.value == pytest.approx(1 - 0.02)
+        assert each["smallest_loss_seen"] == loss > 0.02
+    assert list(Gate(compare([run_of(tmp_path, n) for n in "cd"]), 0.02).not_seen()) == []
 
 
 def test_a_candidate_within_the_noise_does_not_replace_the_answer(tmp_path: Path) -> None:
@@ -143,7 +190,9 @@ def test_what_lies_behind_a_speed_is_shown(tmp_path: Path) -> None:
     assert figures.memory.free == 54.97
     for text in (comparison_text(comparison), comparison_markdown(comparison)):
         assert "0.50 0.24" in text
-        assert "as a plain decode step" in text
+        assert "ms; by the model " in text
+        assert "a plain decode step + " in text
+        assert "(verify" not in text, "brackets in brackets"
         assert "KV cache 72.08 (1,180,799 tokens)" in text
     data = json.loads(json.dumps(comparison.to_json()))["rows"][-1]
     assert data["gpu_memory_gib"]["tokens"] == 1180799

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING
 import click
 
 from tuner.errors import UserError
-from tuner.report.text import ratio
-from tuner.sweep.level import at
 
 if TYPE_CHECKING:
     from tuner.report.compare.comparison import Comparison
@@ -50,9 +48,11 @@ def run_compare(paths: tuple[Path, ...], options: CompareOptions) -> int:
     else:
         _write(options.out, told + "\n")
     if options.html is not None:
+        from tuner.report.compare.gate import Gate
         from tuner.report.compare.page import comparison_page
 
-        _write(options.html, comparison_page(comparison))
+        words = [] if options.fail_on is None else Gate(comparison, options.fail_on).words()
+        _write(options.html, comparison_page(comparison, words))
     if options.fail_on is None:
         comparison.refuse_incomparable()
         return 0
@@ -60,12 +60,17 @@ def run_compare(paths: tuple[Path, ...], options: CompareOptions) -> int:
 
 
 def _told(comparison: "Comparison", options: CompareOptions) -> str:
+    from tuner.report.compare.gate import Gate
     from tuner.report.compare.words import comparison_markdown, comparison_text
 
+    gate = None if options.fail_on is None else Gate(comparison, options.fail_on)
     if options.as_json:
-        return json.dumps(comparison.to_json(), indent=2)
-    shown = comparison_markdown if options.markdown else comparison_text
-    return shown(comparison).rstrip("\n")
+        found = comparison.to_json() | ({} if gate is None else {"gate": gate.to_json()})
+        return json.dumps(found, indent=2)
+    if options.markdown:
+        words = [] if gate is None else gate.words()
+        return comparison_markdown(comparison, gate=words).rstrip("\n")
+    return comparison_text(comparison).rstrip("\n")
 
 
 def _write(path: Path, text: str) -> None:
@@ -79,30 +84,15 @@ def _write(path: Path, text: str) -> None:
 
 
 def _gate(comparison: "Comparison", threshold: float) -> int:
-    slower = comparison.regressions(threshold)
-    for row in slower:
-        click.echo(
-            f"specbench: regression of more than {100 * threshold:g} %: {row.what} of {row.run} "
-            f"{at(row.concurrency)} has {ratio(row.ratio)} times the tok/s of "
-            f"{comparison.reference}",
-            err=True,
-        )
-    if slower:
+    from tuner.report.compare.gate import Gate
+
+    gate = Gate(comparison, threshold)
+    if gate.slower:
+        for words in gate.words():
+            click.echo(f"specbench: {words}", err=True)
         return REGRESSION
     comparison.refuse_incomparable()
     comparison.refuse_unjudged()
-    click.echo(_passed(comparison, threshold), err=True)
+    for words in gate.words():
+        click.echo(words, err=True)
     return 0
-
-
-def _passed(comparison: "Comparison", threshold: float) -> str:
-    """That the gate let all through, and which row came nearest to it."""
-    said = f"gate {100 * threshold:g} %: passed"
-    known = [(row.ratio.high, row) for row in comparison.gated if row.ratio and row.ratio.high]
-    if not known:
-        return said
-    high, row = min(known, key=lambda pair: pair[0])
-    return (
-        f"{said} (the nearest, {row.what} of {row.run} {at(row.concurrency)}, has "
-        f"{ratio(row.ratio)}; {high:.3f} is not below {1 - threshold:g})"
-    )

@@ -9,7 +9,7 @@ from tuner.errors import NotComparable
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.side_by_side import side_words
 from tuner.report.findings import Findings, Measured
-from tuner.sweep.level import Level, listed, named
+from tuner.sweep.level import Level, listed
 
 MISSING = "not recorded"
 
@@ -154,16 +154,18 @@ def launch_notes(findings: Findings, name: str) -> list[str]:
     if findings.best is None:
         return []
     sides = [f"{name}, measured side by side: {each}" for each in side_words(findings.ledger)]
-    found: dict[Level | None, Measured] = {None: findings.best}
-    for at in findings.levels:
-        used = best_at(findings, at)
-        if used is not None and used.point != findings.best.point:
-            found[at] = next(each for each in findings.ranked if each.point == used.point)
+    used: dict[int, tuple[Measured, list[Level]]] = {}
+    for level in findings.levels:
+        shown = best_at(findings, level)
+        if shown is None or not shown.metrics(level):
+            continue
+        first = next(each for each in findings.ranked if each.point == shown.point)
+        used.setdefault(first.record.trial, (first, []))[1].append(level)
     notes = []
-    for level, best in found.items():
-        where = "" if level is None else f", {named(level)} ({best.label})"
+    for best, levels in used.values():
+        where = "" if len(levels) == len(findings.levels) else f" at {listed(levels)}"
         if (note := _launch_note(findings, best)) is not None:
-            notes.append(f"{name}{where}: {note}")
+            notes.append(f"{name}, {best.label}{where}: {note}")
     return notes + sides + _answer_notes(findings, name)
 
 
@@ -182,15 +184,17 @@ def _answer_notes(findings: Findings, name: str) -> list[str]:
 
 def _launch_note(findings: Findings, best: Measured) -> str | None:
     again = findings.ledger.confirmation(best.record)
+    shared = _shared(best) if _is_shared(best) else None
+    first = f"trial {best.record.trial}" + ("" if shared is None else f", {shared}")
     if again is not None and not _is_usable(again):
         why = again.failure or again.outcome
-        return f"{_shared(best)}; a launch of its own failed (trial {again.trial}: {why})"
+        return f"{first}; a launch of its own failed (trial {again.trial}: {why})"
     if again is not None:
         return (
-            f"measured again with a launch of its own (trial {again.trial}), whose figures "
-            f"these are; first {_shared(best)} (trial {best.record.trial})"
+            f"the figures are those of its second launch (trial {again.trial}), which it was not "
+            f"picked for, not of its first ({first})"
         )
-    return f"{_shared(best)}, not confirmed by one of its own" if _is_shared(best) else None
+    return None if shared is None else f"{shared}, not confirmed by a launch of its own"
 
 
 def _is_usable(again: TrialRecord) -> bool:
@@ -202,8 +206,6 @@ def _is_shared(measured: Measured) -> bool:
 
 
 def _shared(measured: Measured) -> str:
-    if not _is_shared(measured):
-        return "measured on a server of its own"
     lengths = ", ".join(map(str, measured.record.warm_steps))
     return f"measured on a server that switches between chains of {lengths} steps"
 

@@ -1,5 +1,6 @@
 """A comparison as one HTML file, with its ratios as a figure."""
 
+from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -16,20 +17,20 @@ from tuner.report.text import escaped
 NAME = "ratios"
 
 
-def comparison_page(comparison: Comparison) -> str:
-    """The page; needs no network and no other file."""
+def comparison_page(comparison: Comparison, gate: Sequence[str] = ()) -> str:
+    """The page; needs no network and no other file. `gate`: what a gate says, as lines."""
     shown = [row for row in comparison.rows if row.compared and row.what in GATED]
     names = " and ".join(run.name for run in comparison.runs)
     title = f"{names}{' (simulated)' if comparison.simulated else ''}"
     if not shown:
-        return page(comparison_markdown(comparison), title, {})
+        return page(comparison_markdown(comparison, gate=gate), title, {})
     alt = f"Ratios to {comparison.reference} with 95 % intervals: {'; '.join(map(_words, shown))}"
     with TemporaryDirectory() as folder:
         drawn = _ratios(comparison, shown, Path(folder), alt)
         svg = (Path(folder).parent / drawn.svg).read_text("utf-8")
     figure = inline_svg(svg, NAME, alt)
     return page(
-        comparison_markdown(comparison, f"![{escaped(alt)}]({NAME})"), title, {NAME: figure}
+        comparison_markdown(comparison, f"![{escaped(alt)}]({NAME})", gate), title, {NAME: figure}
     )
 
 

@@ -1,6 +1,6 @@
 """A comparison in words: for a terminal, and as Markdown."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from tuner.report.compare.comparison import Comparison
 from tuner.report.compare.row import NOT_COMPARABLE, REFERENCE, Row, cells_of, reasons_of
@@ -12,6 +12,8 @@ CAVEAT = (
     "Intervals are 95 %, from the spread between windows and prompts within one launch; two "
     "launches of one configuration can differ by more."
 )
+OVERALL = "best over all levels"
+"""Of a run; a section's best candidate is the best at its level."""
 BEHIND = (
     "configuration",
     "accept rate",
@@ -41,14 +43,14 @@ def comparison_text(comparison: Comparison) -> str:
         where = "" if run.foreign else f"; GPUs: {run.gpus}"
         lines.append(f"  {run.letter}  {run.name}  ({run.engine}{where})")
         if not run.foreign:
-            lines.append(f"     best candidate: {run.best or 'none'}")
+            lines.append(f"     {OVERALL}: {run.best or 'none'}")
     if comparison.differences:
         lines += ["they differ in:", *(f"  {line}" for line in comparison.differences)]
     if comparison.notes:
         lines += ["to know of the figures:", *(f"  {note}" for note in comparison.notes)]
     for (level, what), rows in comparison.groups():
         short = [[*cells[:-1], cells[-1].split(":")[0]] for cells in map(cells_of, rows)]
-        lines += ["", f"{named(level)}, {what} (times in ms)"]
+        lines += ["", f"{named(level)}, {_heading(what, rows)} (times in ms)"]
         lines.append(text_table(_header(comparison), short))
         lines += [line for row in rows for line in _behind(row)]
     if comparison.unshared:
@@ -66,18 +68,34 @@ def _behind(row: Row) -> Iterator[str]:
         yield f"  {row.run}: {'; '.join(map(str, told))}"
 
 
-def comparison_markdown(comparison: Comparison, figure: str | None = None) -> str:
-    """For a pull request or a page; `figure` is an image to be shown behind the verdicts."""
+def _heading(what: str, rows: Sequence[Row]) -> str:
+    """`best candidate there: 3 steps, 4 tokens`; where runs have different ones, each with its
+    letter."""
+    if what != BEST:
+        return what
+    found = {row.run: row.configuration for row in rows if row.configuration is not None}
+    one = set(found.values())
+    if len(one) == 1:
+        return f"{what} there: {one.pop()}"
+    return f"{what} there: " + "; ".join(f"{run} {label}" for run, label in found.items())
+
+
+def comparison_markdown(
+    comparison: Comparison, figure: str | None = None, gate: Sequence[str] = ()
+) -> str:
+    """For a pull request or a page; `figure` is an image to be shown behind the verdicts, `gate`
+    what a gate says."""
     lines = [f"# Comparison{' (simulated)' if comparison.simulated else ''}", ""]
     if comparison.simulated:
         lines += ["> **Simulated.** None of these numbers was measured on hardware.", ""]
     lines += [f"- {_bold(row)}" for row in comparison.rows if row.verdict != REFERENCE]
-    lines += ["", *([figure, ""] if figure else []), "## What is compared", ""]
+    lines += [""] + [f"- {escaped(words)}" for words in gate] + ([""] if gate else [])
+    lines += [*([figure, ""] if figure else []), "## What is compared", ""]
     rows = [
         [run.letter, code(run.name), escaped(run.engine), escaped(run.gpus), code(run.best or "")]
         for run in comparison.runs
     ]
-    lines.append(markdown_table(["run", "name", "engine", "GPUs", BEST], rows, 5))
+    lines.append(markdown_table(["run", "name", "engine", "GPUs", OVERALL], rows, 5))
     for heading, told in (
         ("The runs differ in:", comparison.differences),
         ("To know of the figures:", comparison.notes),
@@ -92,7 +110,7 @@ def comparison_markdown(comparison: Comparison, figure: str | None = None) -> st
         )
         lines += [
             "",
-            f"## {named(level).capitalize()}, {escaped(what)}",
+            f"## {named(level).capitalize()}, {escaped(_heading(what, found))}",
             "",
             "Times in ms.",
             "",
@@ -107,7 +125,8 @@ def comparison_markdown(comparison: Comparison, figure: str | None = None) -> st
 
 def _bold(row: Row) -> str:
     word, comma, rest = verdict_words(row).partition(", " if row.compared else ": ")
-    place = f"{row.run}, {named(row.concurrency)}, {row.what}"
+    which = f" ({row.configuration})" if row.what == BEST and row.configuration else ""
+    place = f"{row.run}, {named(row.concurrency)}, {row.what}{which}"
     return f"{escaped(place)}: **{escaped(word)}**{comma}{escaped(rest)}"
 
 
@@ -119,4 +138,5 @@ def _behind_cells(row: Row) -> list[str]:
 def _header(comparison: Comparison) -> list[str]:
     words = comparison.metric.removesuffix("_tok_s")
     header = ["run", f"{words} tok/s", f"ratio to {comparison.reference}", "TTFT p50/p90/p99"]
-    return [*header, "TPOT p50/p90/p99", "accept length", "launch", "verdict"]
+    launch = "launch (model time)" if comparison.simulated else "launch"
+    return [*header, "TPOT p50/p90/p99", "accept length", launch, "verdict"]
