@@ -66,3 +66,24 @@ def test_a_launch_before_a_retry_has_cost_something(tmp_path: Path) -> None:
     retried = ledger.records[1].model_copy(update={"launch_id": 2})
     found = spent(Ledger((ledger.records[0], retried)), run.sweep())
     assert found is not None and found.unknown == 1
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "why"),
+    [
+        ("concurrency: [1]", "concurrency: [1], request_rate: 4", "requests came at a given rate"),
+        (
+            "trials: 6",
+            "trials: 6, objective: {metric: decode_tok_s}",
+            "the objective is the speed of decoding",
+        ),
+    ],
+)
+def test_what_is_no_work_pays_nothing_back(tmp_path: Path, old: str, new: str, why: str) -> None:
+    """`each such hour does the work of 1.45 without it` was said of answers that came quicker at
+    the same rate: a boss would order fewer GPUs."""
+    trials = [Trial(None, 100.0), Trial(chain(2), 125.0)]
+    told = words(tmp_path, trials, SWEEP.replace(old, new))
+    assert told is not None and told.startswith("The sweep took 3.0 min of servers on 4 GPUs")
+    assert f"paid back is not told: {why}" in told
+    assert "full load" not in told

@@ -1,5 +1,6 @@
 """Where a cycle goes and why speculation loses: the lines that tell a user which knob to turn."""
 
+import json
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
@@ -100,7 +101,25 @@ def test_a_run_that_loses_says_why(tmp_path: Path) -> None:
 def test_a_draft_that_cannot_win_however_good_is_told_so(tmp_path: Path) -> None:
     words = why_it_loses(run_of(tmp_path, KIMI, [chain(1)]))
     assert words is not None
-    assert "Even if every draft were accepted, it would bring 2 tokens and not win" in words
+    hopeless = "With 1 step even a draft that is always right brings 2 tokens and does not win"
+    assert f"{hopeless}: with so many no better draft helps" in words
+    assert words.endswith("only a shorter cycle or more steps.")
+
+
+def test_more_steps_are_not_advised_where_they_have_just_lost(tmp_path: Path) -> None:
+    """`no better draft helps, only ... more steps`, below a table in which 5 steps were slower and
+    above the advice to look for a better draft."""
+    words = why_it_loses(run_of(tmp_path, KIMI, [chain(1), chain(5)], acceptance=0.19))
+    assert words is not None
+    assert "or more steps" not in words
+    assert re.search(
+        r"only a shorter cycle\. `5 steps, 6 tokens` could win with a better draft; with this one "
+        r"it decoded 0\.\d{3} times as fast as no speculation\.$",
+        words,
+    )
+    # A draft that is right at every second position, of a machine on which longer is slower.
+    one = run_of(tmp_path / "one", H200, [chain(1), chain(7)], acceptance=0.5)
+    assert ": more steps" not in told(one)
 
 
 def test_each_concurrency_has_its_own_reason(tmp_path: Path) -> None:
@@ -185,9 +204,17 @@ def test_what_cannot_be_told_apart_stays_together_and_says_what_is_missing(tmp_p
 def test_a_costly_draft_leads_to_its_placement(tmp_path: Path) -> None:
     findings = run_of(tmp_path, H200, [chain(1), chain(3), chain(5)], levels=(1, 8))
     found = re.search(
-        r"- drafting is (\d+) % of the cycle \(([\d.]+) of ([\d.]+) ms\) at concurrency 1: "
-        "try draft_tp 1",
+        r"- drafting is (\d+) % of the cycle \(([\d.]+) of the modelled ([\d.]+) ms\) at "
+        r"concurrency 1: draft_tp 1, which drafts without all-reduces, may shorten that on slow",
         told(findings),
+    )
+    assert told(findings).count("draft_tp 1") == 1, "once, not at each concurrency"
+    assert findings.baseline is not None
+    log = findings.run.log_file(findings.baseline.record.launch_id)
+    log.parent.mkdir(exist_ok=True)
+    log.write_text("server_args=ServerArgs(tp_size=2, disable_custom_all_reduce=True)\n")
+    assert "at concurrency 1: try draft_tp 1, which drafts without all-reduces; here" in told(
+        findings
     )
     assert found
     share, draft, whole = map(float, found.groups())
@@ -197,14 +224,18 @@ def test_a_costly_draft_leads_to_its_placement(tmp_path: Path) -> None:
 def test_what_no_step_count_changes_is_named(tmp_path: Path) -> None:
     """On PCIe a verify pass alone takes twice a plain step: that is where to look."""
     words = told(run_of(tmp_path, KIMI, [chain(1), chain(5)]))
-    assert re.search(r"- 12\.\d+ of the [\d.]+ ms of a cycle come once in it, beyond", words)
+    assert re.search(
+        r"- 12\.\d+ of the modelled [\d.]+ ms of a cycle come once in it, beyond", words
+    )
     assert "come once in it" not in told(run_of(tmp_path / "h", H200, [chain(1), chain(5)]))
 
 
 def test_no_placement_is_advised_that_was_tried(tmp_path: Path) -> None:
     points = [chain(1), chain(3), chain(5), chain(3, draft_tp=1)]
     words = told(run_of(tmp_path, H200, points, levels=(1, 8), sweep=SWEEP))
-    assert "try draft_tp" not in words
+    assert "try draft_tp" not in words and "draft_tp 1," not in words
+    in_space = run_of(tmp_path / "space", H200, points[:3], levels=(1, 8), sweep=SWEEP)
+    assert "draft_tp 1" not in told(in_space), "the search has it before it"
     assert re.search(r"- a cycle of `.*` against one of `.*`: [+-]\d\.\d\d \(", words)
 
 
@@ -217,6 +248,37 @@ def test_a_step_that_does_not_pay_is_named(tmp_path: Path) -> None:
     losing = run_of(tmp_path / "losing", KIMI, [chain(1), chain(2)], acceptance=0.5)
     assert "No speculation is fastest here" in "\n".join(answer(losing))
     assert ": more steps make a less bad chain, not a winning one" in told(losing)
+
+
+def test_a_last_step_that_does_not_pay_is_held_against_the_chain_without_it(
+    tmp_path: Path,
+) -> None:
+    """`brings 0.50 tokens (0.55 would pay for it)` and no word of what follows."""
+    slower, same, faster = (
+        told(two_chains(tmp_path / name, tok_s))
+        for name, tok_s in (("slower", 80.0), ("same", 100.0), ("faster", 120.0))
+    )
+    assert "would pay for it), yet `2 steps, 3 tokens` was measured slower there" in slower
+    assert "pay for it): fewer steps, though `2 steps, 3 tokens` is not told apart there" in same
+    assert re.search(
+        r"it\): fewer steps, as `2 steps, 3 tokens` shows, which is 1\d\.\d % fast", faster
+    )
+
+
+def two_chains(root: Path, shorter: float) -> Findings:
+    """3 steps, whose last draft brings next to nothing, best by its objective at concurrency 1;
+    2 steps at this speed."""
+    trials = [
+        Trial(None, 90.0),
+        Trial(chain(3), 100.0, accepted=0.1),
+        Trial(chain(2), shorter, accepted=0.1),
+    ]
+    run = make_run(root, trials, sweep=STEPS_ONLY)
+    lines = [json.loads(line) for line in run.trials_file.read_text().splitlines()]
+    lines[1]["metrics"]["1"] |= {"cycle_ms": 12.0, "speedup": 2.0}
+    lines[2]["metrics"]["1"] |= {"cycle_ms": 11.0}
+    run.trials_file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    return Findings(Run.open(run.path))
 
 
 def test_a_wiring_fault_is_suspected_before_anything_is_tuned(tmp_path: Path) -> None:

@@ -23,11 +23,23 @@ def cost_words(findings: Findings) -> str | None:
     after = None if gain is None else found.paid_back_after(gain)
     if gain is None or after is None:
         return f"{words}. It saves none where no speculation is served."
+    if (why := _no_work(findings)) is not None:
+        return f"{words}. After how much serving it is paid back is not told: {why}."
     return (
         f"{words}. At {gain:.3f} times the baseline ({which}) it is paid back after "
         f"{duration(after * 3600)} of serving at full load: each such hour does the work of "
         f"{gain:.2f} without it."
     )
+
+
+def _no_work(findings: Findings) -> str | None:
+    """Why the objective is not the work of a server at full load; None where it is."""
+    sweep = findings.sweep
+    if sweep.workload.request_rate is not None:
+        return "requests came at a given rate, which both servers answer as long as they keep up"
+    if sweep.search.objective.metric != "output_tok_s":
+        return "the objective is the speed of decoding alone, not a server's throughput"
+    return None
 
 
 def _gain(findings: Findings) -> tuple[float | None, str]:

@@ -1,17 +1,12 @@
 """The section "Where a cycle goes" and the reason why speculation loses, as Markdown."""
 
-from tuner.measure.checks.speculation import LOW_ACCEPT_RATE
 from tuner.measure.statistics import Interval
+from tuner.report.cycle_advice import advice
 from tuner.report.cycles import Cycles, Taken, streams_of
 from tuner.report.findings import NO_SPECULATION, Findings
-from tuner.report.text import MISSING, code, interval, markdown_table, number
+from tuner.report.text import MISSING, code, count, interval, markdown_table, number
 from tuner.sweep.level import Level, at
 from tuner.sweep.point import Point
-
-LARGE_SHARE = 0.10
-"""Of a cycle, from which on a quicker draft is worth a try."""
-LARGE_ONCE = 0.25
-"""Of a cycle, from which on what comes once in it is worth a look."""
 
 CUT_OFF = 0.99
 """Share of a cycle's tokens that reach the client, below which the rest is worth a word."""
@@ -41,11 +36,11 @@ def why_it_loses(findings: Findings) -> str | None:
     for level in cycles.levels:
         bounds, taken = best.speedups.get(level), cycles.taken(best, level)
         if bounds is not None and (bounds.high or 1.0) < 1 and taken is not None:
-            told.append((f"{at(level)} " if several else "") + _lost(taken))
+            told.append((f"{at(level)} " if several else "") + _lost(cycles, taken))
     return f"Why: {' '.join(_capital(told))}" if told else None
 
 
-def _lost(taken: Taken) -> str:
+def _lost(cycles: Cycles, taken: Taken) -> str:
     even = taken.even
     costs = (
         f"a cycle of it takes {even.needed:.2f} times a plain decode step "
@@ -65,12 +60,31 @@ def _lost(taken: Taken) -> str:
         f"above {even.needed:.2f} here, or a cycle below "
         f"{number(even.accept_length * even.plain_ms, 2)} ms."
     )
-    if even.hopeless and even.num_steps is not None:
-        words += (
-            f" Even if every draft were accepted, it would bring {even.num_steps + 1} tokens and "
-            "not win: no better draft helps, only a shorter cycle or more steps."
-        )
-    return words
+    return f"{words}{_hopeless(cycles, taken)}"
+
+
+def _hopeless(cycles: Cycles, taken: Taken) -> str:
+    """That no draft can make this chain win, and what could: a longer one as far as the run's own
+    measurements do not refute it; "" where a draft can."""
+    even, steps = taken.even, taken.even.num_steps
+    if not even.hopeless or steps is None:
+        return ""
+    words = (
+        f" With {count(steps, 'step')} even a draft that is always right brings {steps + 1} tokens "
+        "and does not win: with so many no better draft helps, only a shorter cycle"
+    )
+    longer = [each for each in cycles.shown(taken.level) if (each.even.num_steps or 0) > steps]
+    if not longer:
+        return f"{words} or more steps."
+    able = next((each for each in longer if not each.even.hopeless), None)
+    best = able or longer[-1]
+    name, gain = code(best.measured.label), number(best.even.gain, 3)
+    if able is None:
+        return f"{words}; the same holds for {name}, which decoded {gain} times as fast."
+    return (
+        f"{words}. {name} could win with a better draft; with this one it decoded {gain} times as "
+        "fast as no speculation."
+    )
 
 
 def _capital(sentences: list[str]) -> list[str]:
@@ -89,18 +103,9 @@ def cycle_section(findings: Findings) -> list[str]:
             parts.append(f"### Cycles {at(level)}")
         parts.append(_table(cycles, level))
     parts += [words for words in (_split_words(cycles), _unmeasured(cycles)) if words]
-    found = list(
-        dict.fromkeys(flag for level in _ends(cycles.levels) for flag in _flags(cycles, level))
-    )
-    if placement := _placement(cycles):
-        found.append(placement)
-    if found:
-        parts.append("\n".join(f"- {flag}" for flag in found))
+    if found := advice(cycles):
+        parts.append("\n".join(f"- {each}" for each in found))
     return parts
-
-
-def _ends(levels: list[Level]) -> list[Level]:
-    return list(dict.fromkeys([levels[0], levels[-1]]))
 
 
 def _table(cycles: Cycles, level: Level) -> str:
@@ -196,94 +201,3 @@ def _unmeasured(cycles: Cycles) -> str | None:
         return None
     where = f" {at(level)}" if len(cycles.levels) > 1 else ""
     return f"Not measured, but predicted{where}, decoding alone: {'; '.join(told)}."
-
-
-def _flags(cycles: Cycles, level: Level) -> list[str]:
-    best = cycles.findings.best
-    taken = cycles.taken(best, level) if best else None
-    if taken is None:
-        return []
-    where = f" {at(level)}" if len(cycles.levels) > 1 else ""
-    found = (_once(taken), _draft_share(cycles, taken), _last_step(cycles, taken))
-    flags = [f"{words[0]}{where}{words[1]}" for words in found if words]
-    first = taken.measured.metric(level, "accept_rate_first")
-    has_draft = cycles.findings.sweep.model.algorithm != "NGRAM"
-    if has_draft and first is not None and first < LOW_ACCEPT_RATE:
-        flags.append(
-            f"acceptance is {100 * first:.0f} % at position 1{where}: check the hidden-state "
-            "wiring of the draft before anything is tuned around it"
-        )
-    return flags
-
-
-Flag = tuple[str, str]
-"""What is so, and what to try; the concurrency stands between."""
-
-
-def _once(taken: Taken) -> Flag | None:
-    if taken.split is None or taken.split.once is None:
-        return None
-    more, whole = taken.split.once.value - taken.even.plain_ms, taken.split.cycle.value
-    if more < LARGE_ONCE * whole:
-        return None
-    return (
-        f"{number(more, 2)} of the {number(whole, 2)} ms of a cycle come once in it, beyond a "
-        "plain step, whatever is drafted",
-        ": neither fewer steps nor another placement takes them away; look at what a verify pass "
-        "does otherwise (communication settings, attention back-end, CUDA graphs, overlap)",
-    )
-
-
-def _draft_share(cycles: Cycles, taken: Taken) -> Flag | None:
-    """Only while no other placement was asked for."""
-    sweep, point, split = cycles.findings.sweep, taken.measured.point, taken.split
-    if split is None or split.draft is None or point is None or split.draft.value <= 0:
-        return None
-    share = split.draft.value / split.cycle.value
-    tried = {each.point.draft_tp for each in cycles.findings.ranked if each.point}
-    if share < LARGE_SHARE or sweep.model.tp < 2 or tried != {"target"}:
-        return None
-    draft, whole = number(split.draft.value, 2), number(split.cycle.value, 2)
-    return (
-        f"drafting is {100 * share:.0f} % of the cycle ({draft} of {whole} ms)",
-        ": try draft_tp 1",
-    )
-
-
-def _placement(cycles: Cycles) -> str | None:
-    """What the draft's placement changes; in the model it does so at every concurrency."""
-    found = cycles.placement(cycles.levels[0])
-    if found is None:
-        return None
-    best, other, longer = found
-    words = f"a cycle of {code(other.label)} against one of {code(best.label)}: {longer.value:+.2f}"
-    if longer.low is None or longer.high is None:
-        return f"{words} ms, by the model; too few cycles for an interval"
-    told = "" if longer.low > 0 or longer.high < 0 else ": not told apart"
-    return f"{words} ({longer.low:+.2f} to {longer.high:+.2f}) ms, by the model{told}"
-
-
-def _last_step(cycles: Cycles, taken: Taken) -> Flag | None:
-    """Whether the last drafted token pays for itself; advice only where nobody measured it."""
-    point, split, even = taken.measured.point, taken.split, taken.even
-    rates = taken.measured.metrics(taken.level).get("accept_rate_by_position")
-    if point is None or split is None or split.per_step is None or not rates:
-        return None
-    if split.per_step.value <= 0:  # nothing measurable, so nothing to advise
-        return None
-    if point.eagle_topk != 1 or not point.num_steps or len(rates) < point.num_steps:
-        return None
-    steps, costs, brings = point.num_steps, split.per_step.value, rates[point.num_steps - 1]
-    before = rates[steps - 2] if steps > 1 else 1.0
-    next_brings = brings * brings / before if before else 0.0  # accepted as often as the last one
-    pays = costs * even.accept_length / even.cycle_ms
-    measured = {e.point.num_steps for e in cycles.block if e.point and e.point.eagle_topk == 1}
-    advice = ""
-    if brings < pays and steps > 1 and steps - 1 not in measured:
-        advice = ": fewer steps"
-    elif next_brings > pays and steps + 1 not in measured:
-        advice = ": more steps may pay"
-        if not even.may_win(costs, next_brings, brings / before if before else 0.0):
-            advice = ": more steps make a less bad chain, not a winning one"
-    words = f"each further drafted token costs {_ms(split.per_step)} ms, and the last of {steps} "
-    return f"{words}brings {brings:.2f} tokens ({pays:.2f} would pay for it)", advice
