@@ -94,7 +94,9 @@ def test_a_benchmark_that_cannot_be_made_stops_nothing(tmp_path: Path) -> None:
     told = next(note for note in listener.notes if "was not timed" in note)
     assert "has no numbers for NCCL_BUFFSIZE" in told
     assert told.endswith("all points stay")
-    assert "were not timed" in write_report(run).read_text()
+    report = write_report(run).read_text()
+    assert "were not timed" in report
+    assert "not said by its log" not in report
 
 
 def test_where_sglangs_own_kernels_reduce_one_setting_is_enough(tmp_path: Path) -> None:
@@ -108,6 +110,8 @@ def test_where_sglangs_own_kernels_reduce_one_setting_is_enough(tmp_path: Path) 
     assert first is not None
     assert first.excluded[OFF_PATH] == 3
     assert any("custom all-reduce carried the baseline's" in note for note in listener.notes)
+    report = write_report(run).read_text()
+    assert "The baseline's all-reduces were carried by custom all-reduce." in report
 
 
 def test_a_run_that_began_without_it_goes_on_without_it(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from tuner.measure.samples_file import write_samples
 from tuner.measure.statistics import speedup
 from tuner.report.findings import Findings
 from tuner.report.frames import kinds_frame
-from tuner.report.kinds import length_tables
+from tuner.report.kinds import kind_tables, length_tables
 from tuner.report.run_report import write_report
 from tuner.result import summarise_run
 
@@ -91,6 +91,19 @@ def test_the_report_shows_them(run: Run) -> None:
     assert "1.439, 1.43 to 1.45" in line
     assert "(1.599, 1.59 to 1.61)" in line
     assert "By kind of prompt, decode speed of one stream, of" in text
+
+
+def test_one_kind_needs_no_table(tmp_path: Path) -> None:
+    """Three tables of one row each said what the tables of the levels have."""
+    run = make_run(tmp_path, [Trial(None, 100.0), Trial(chain(2), 125.0)])
+    for record in run.ledger().records:
+        assert record.metrics["1"].get("by_kind")
+    findings = Findings(run)
+    assert len(kind_tables(findings)) == 1
+    for found in findings.kinds.values():
+        assert len(found) == 2
+    findings.kinds = {level: found[:1] for level, found in findings.kinds.items()}
+    assert kind_tables(findings) == []
 
 
 def test_an_older_ledger_is_read_from_its_samples(run: Run) -> None:

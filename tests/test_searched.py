@@ -17,7 +17,7 @@ from tuner.errors import UserError
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import DecisionLine, TrialRecord, read_record
 from tuner.report.run_report import write_report
-from tuner.report.searched import not_launched
+from tuner.report.searched import EARLIER, not_launched, other_launches
 from tuner.search.staged import CANNOT_WIN
 from tuner.sweep.model import ObjectiveSpec
 
@@ -104,15 +104,15 @@ def test_stages_that_cannot_be_are_refused(tmp_path: Path, search: str, message:
         tiny_sweep(tmp_path, search=search)
 
 
+NOT_EVEN = "would not beat no speculation, even at the top of what is expected of them"
+
+
+@pytest.mark.parametrize("cannot_win", [CANNOT_WIN, EARLIER])
 @pytest.mark.parametrize(
     ("excluded", "measured", "says"),
     [  # a check launches one of the points that cannot win; a launch by the model is none of them
-        (
-            {"NCCL": 204, CANNOT_WIN: 5, "HANG": 2},
-            6,
-            f"210 of 216 points. 204: NCCL; 4: {CANNOT_WIN}; 2: HANG.",
-        ),
-        ({"NCCL": 204, CANNOT_WIN: 1}, 11, "205 of 216 points. 204: NCCL; 1: cannot beat"),
+        ({"NCCL": 204, "?": 5, "HANG": 2}, 6, f"210 of 216 points. 204: NCCL; 4: {NOT_EVEN}; 2"),
+        ({"NCCL": 204, "?": 1}, 11, f"205 of 216 points. 204: NCCL; 1: {NOT_EVEN}"),
         (
             {"NCCL": 204},
             6,
@@ -120,11 +120,41 @@ def test_stages_that_cannot_be_are_refused(tmp_path: Path, search: str, message:
         ),
     ],
 )
-def test_what_was_not_launched_adds_up(excluded: dict[str, int], measured: int, says: str) -> None:
-    """204 + 5 + 2 beside 210 makes a reader doubt the other numbers."""
-    last = SimpleNamespace(decision=SimpleNamespace(excluded=excluded))
-    findings = SimpleNamespace(
-        space=SimpleNamespace(points=range(216)), ledger=SimpleNamespace(candidates=range(measured))
-    )
-    (told,) = not_launched(cast(Any, findings), [cast(Any, last)])
+def test_what_was_not_launched_adds_up(
+    cannot_win: str, excluded: dict[str, int], measured: int, says: str
+) -> None:
+    """204 + 5 + 2 beside 210 makes a reader doubt the other numbers. `cannot beat the best so far`
+    of a run in which nothing beat the baseline makes one look for what that was."""
+    found = {cannot_win if why == "?" else why: n for why, n in excluded.items()}
+    last = SimpleNamespace(decision=SimpleNamespace(excluded=found), trial=measured)
+    candidates = [record(trial, 2, 0.9) for trial in range(measured)]
+    (told,) = not_launched(in_a_space(216, candidates), [cast(Any, last)])
     assert told.startswith(f"Not launched: {says}")
+    won = [record(0, 3, 1.2), *candidates[1:]]
+    (told,) = not_launched(in_a_space(216, won), [cast(Any, last)])
+    assert "no speculation" not in told
+
+
+def in_a_space(points: int, candidates: list[TrialRecord]) -> Any:
+    """As much of `Findings` as the lines below the table read."""
+    return SimpleNamespace(
+        space=SimpleNamespace(points=range(points)),
+        ledger=Ledger(tuple(candidates)),
+        records=tuple(candidates),
+        sweep=SimpleNamespace(search=SimpleNamespace(objective=ObjectiveSpec())),
+    )
+
+
+def test_launches_that_no_row_has_are_accounted_for() -> None:
+    """A table of launches 1, 2, 4, 5 and trials 0 to 5 elsewhere: is something hidden?"""
+    lines = [
+        record(0, 2, 1.0).model_copy(update={"role": "baseline", "point": None}),
+        record(1, 2, 1.1),
+        record(2, 3, 1.2).model_copy(update={"launch_id": 3}),
+        record(3, 3, 1.2, "confirm").model_copy(update={"launch_id": 4}),
+    ]
+    (told,) = other_launches(in_a_space(9, lines))
+    assert told.endswith(
+        "Not of candidates: 0 (the baseline), 4 (the winner once more), 2 (ended without a trial: "
+        "tried again, or cut off)."
+    )

@@ -137,7 +137,7 @@ def test_servers_side_by_side_share_nothing_and_what_decides_runs_alone(
     assert result.exit_code == 0 and result.trials == 3
     assert any(len(each["now"]["places"] or {}) == 2 for each in states if each["now"])
     report = write_report(run).read_text()
-    assert "slot 1, others beside it: without speculation" in report
+    assert "Candidates were measured in 2 places at the same time" in report
     check_replay(loaded, run)
 
 

@@ -1,5 +1,6 @@
 """What a run decides with several servers at a time, on a clock and with figures that are known."""
 
+import re
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -232,8 +233,9 @@ def test_more_candidates_with_another_number_of_slots(tmp_path: Path) -> None:
         assert ("interference" in each.metrics["1"]) is not each.place.alone
     last.check_replay()
     report = write_report(last.run).read_text()
-    assert "slot 1 of 2, others beside it: without speculation" in report
-    assert "slot 2 of 3, others beside it: without speculation" in report
+    assert "measured in 3 places at the same time" in report
+    for place in ("slot 1 of 2", "slot 2 of 3"):
+        assert re.search(rf"^\| {place} \| 0\.\d+ \(0\.\d+ to [\d.]+\)", report, re.M), place
 
 
 def test_neighbours_are_not_measured_where_the_time_is_needed_for_candidates(

@@ -93,7 +93,20 @@ def test_one_server_is_told_each_batch_sizes_length(tmp_path: Path) -> None:
     run = run_of(tmp_path, MIXED)
     assert content(run) == {"1": {"candidate_steps": [4]}, "8": {"candidate_steps": [0]}}
     report = run.report_md.read_text()
-    assert "4 steps at batch size 1 to 7; 0 steps from batch size 8 on" in report
+    assert "4 steps at batch size 1 to 7; 0 steps from batch size 8 on. Measured were " in report
+    assert "batch sizes 1, 8; what lies between and beyond is assumed." in report
+
+
+def test_lengths_that_may_be_noise_are_said_to_be(tmp_path: Path) -> None:
+    """`5 steps at batch size 1 to 15` was measured at 1 alone, and its interval had 1 in it."""
+    trials = [BASELINE, Trial(chain(4), metrics=figures(1.05, 0.70, spread=0.1))]
+    report = run_of(tmp_path, trials).report_md.read_text()
+    assert (
+        "At concurrency 1 the fastest is not told apart from others (the table above), at "
+        "concurrency 1 not from no speculation either." in report
+    )
+    sure = [BASELINE, Trial(chain(4), metrics=figures(1.30, 0.70))]
+    assert "not told apart from others" not in run_of(tmp_path / "s", sure).report_md.read_text()
 
 
 def test_a_release_that_takes_no_zero_gets_the_best_chain_instead(tmp_path: Path) -> None:

@@ -485,3 +485,46 @@ def test_report_screen_and_json_have_one_list_of_what_is_alike(tmp_path: Path) -
         Findings(run)
     )
     assert f"not told apart from it: {chain(3).label()}" in _answer(result).splitlines()
+
+
+@pytest.mark.parametrize(
+    ("noise", "shorter", "why"),
+    [
+        (0.05, 102.0, "but its figure is 6.1 % lower, and more than 2 % is not given up for that."),
+        (0.05, 108.5, None),
+    ],
+)
+def test_a_simpler_one_that_is_alike_and_not_taken_has_a_reason(
+    tmp_path: Path, noise: float, shorter: float, why: str | None
+) -> None:
+    """Of equals the simplest is recommended, says the page beside: why is 2 steps not?"""
+    trials = [Trial(None, 60.0), Trial(chain(3), 109.0), Trial(chain(2), shorter)]
+    findings = Findings(make_run(tmp_path, trials, noise=noise))
+    words = "\n".join(answer(findings))
+    if why is None:
+        assert words.startswith(f"**Run `{chain(2).label()}`")
+        return
+    assert f"Not told apart from it by these measurements: `{chain(2).label()}`. " in words
+    assert f"`{chain(2).label()}` would ask for less, {why}" in words
+
+
+def test_a_simpler_one_that_is_slower_at_a_level_is_said_to_be(tmp_path: Path) -> None:
+    """Alike over both levels, and for who serves one request surely slower."""
+
+    def at_both(one: float, four: float) -> dict[str, dict[str, float]]:
+        return {
+            level: {"speedup": r, "speedup_low": r * 0.99, "speedup_high": r * 1.01,
+                    "output_tok_s": 90 * r}
+            for level, r in (("1", one), ("4", four))
+        }  # fmt: skip
+
+    base = {"1": {"output_tok_s": 90.0}, "4": {"output_tok_s": 90.0}}
+    trials = [
+        Trial(None, metrics=base),
+        Trial(chain(3), metrics=at_both(1.40, 1.20)),
+        Trial(chain(2), metrics=at_both(1.34, 1.248)),
+    ]
+    sweep = SWEEP.replace("concurrency: [1]", "concurrency: [1, 4]")
+    words = "\n".join(answer(Findings(make_run(tmp_path, trials, sweep=sweep, levels=(1, 4)))))
+    assert "2 steps, 3 tokens` would ask for less, but is 4.3 % slower" in words
+    assert "at concurrency 1." in words

@@ -21,13 +21,13 @@ def test_it_says_what_the_share_is_and_how_near_the_nearest_comes() -> None:
     words = no_more(known(0.9), 0.0, 0.049, 1, Interval(0.70, 0.57, 0.86), 1)
     assert words == (
         "the one unmeasured point cannot beat the baseline by more than 4.9 % (twice a launch's "
-        "standard deviation), optimistically; 0.70 (0.57 to 0.86) times the baseline is expected "
+        "standard deviation), even at its best; 0.70 (0.57 to 0.86) times the baseline is expected "
         "of the nearest; 1 check found nothing else"
     )
     least = no_more(known(0.9), 0.0, MARGIN, 9, None, 2)
     assert least == (
         "none of 9 unmeasured points can beat the baseline by more than 1.0 % (the least that is "
-        "worth a launch), optimistically; 2 checks found nothing else"
+        "worth a launch), even at its best; 2 checks found nothing else"
     )
 
 

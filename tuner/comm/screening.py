@@ -215,7 +215,7 @@ def _cost(one: Measured, all_: Sequence[Measured]) -> float:
 def _kept(one: Measured, left: Sequence[Measured], all_: Sequence[Measured]) -> Kept:
     cost = _cost(one, all_)
     if len(left) == 1:
-        return Kept(one.setting, cost, "no other one is worth a launch")
+        return Kept(one.setting, cost, "the only one left: others are the same, lose or fail")
     wins = [
         index
         for index in range(len(one.rounds))

@@ -76,26 +76,62 @@ def slowed(known: Interval | None) -> bool:
     return known is not None and known.high is not None and known.high < 1 - SLOWED
 
 
-def side_words(ledger: Ledger) -> Iterator[str]:
-    """What was found for each place, a sentence each; none of a run with one place."""
+def places_beside(ledger: Ledger) -> dict[str, TrialRecord]:
+    """The last measurement of the baseline beside others, by the place's name; {} of a run with one
+    place."""
     last: dict[tuple[int, str], TrialRecord] = {}
     for record in ledger.records:
         if record.role == "abreast" and record.place is not None:
             last[record.place.slots or 0, record.place.name] = record
     several = len({slots for slots, _ in last}) > 1
-    for (slots, place), record in sorted(last.items()):
-        name = f"{place} of {slots}" if several else place
+    return {
+        f"{place} of {slots}" if several else place: record
+        for (slots, place), record in sorted(last.items())
+    }
+
+
+def beside_at(record: TrialRecord) -> dict[str, Interval]:
+    """By level as text, its speed beside others over that alone."""
+    found = {}
+    for level, figures in record.metrics.items():
+        value, low, high = (figures.get(f"speedup{end}") for end in ("", "_low", "_high"))
+        if value is not None:
+            found[level] = Interval(value, low, high)
+    return found
+
+
+def no_difference(places: Mapping[str, TrialRecord]) -> str | None:
+    """That no place shows that others beside it change anything, in a sentence; None where one
+    does, or was not measured."""
+    ratios = [each for record in places.values() for each in beside_at(record).values()]
+    if not ratios or any(record.outcome != "ok" for record in places.values()):
+        return None
+    if any(each.includes_one is not True for each in ratios):
+        return None
+    values = [each.value for each in ratios]
+    return (
+        f"no difference between servers alone and side by side is shown in {len(places)} places: "
+        f"without speculation {min(values):.3f} to {max(values):.3f} times the speed alone, "
+        "every interval includes 1"
+    )
+
+
+def side_words(ledger: Ledger) -> Iterator[str]:
+    """What was found: one sentence where nothing differs, else one for each place; none of a run
+    with one place."""
+    places = places_beside(ledger)
+    if (words := no_difference(places)) is not None:
+        yield words
+        return
+    for name, record in places.items():
         if record.outcome != "ok":
             yield f"{name}: the baseline beside others was not measured ({record.failure})"
             continue
         found = []
-        for level, figures in record.metrics.items():
-            value, low, high = (figures.get(f"speedup{end}") for end in ("", "_low", "_high"))
-            if value is not None:
-                spread = f" ({low:.3f} to {high:.3f})" if low and high else ""
-                ratio = Interval(value, low, high)
-                sure = ", a doubt" if slowed(ratio) else ""
-                found.append(f"{value:.3f}{spread} {at(level)}{sure}")
+        for level, ratio in beside_at(record).items():
+            spread = f" ({ratio.low:.3f} to {ratio.high:.3f})" if ratio.low and ratio.high else ""
+            sure = ", a doubt" if slowed(ratio) else ""
+            found.append(f"{ratio.value:.3f}{spread} {at(level)}{sure}")
         yield (
             f"{name}, others beside it: without speculation {'; '.join(found)} times the speed "
             "that it has alone"

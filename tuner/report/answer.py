@@ -1,13 +1,18 @@
 """The first lines of a report: what to run, how much faster it is, and how sure that is."""
 
-from tuner.choice import RIVALS, broken_by, far_outputs, is_refuted
+from tuner.choice import (
+    broken_by,
+    far_outputs,
+    is_refuted,
+)
 from tuner.ledger.baseline_words import disagreement
 from tuner.measure.spelled import speed_words
 from tuner.measure.statistics import Interval
+from tuner.report.alike import alike_words
 from tuner.report.confirmed import chosen_words, confirmed_words, refuted_words
 from tuner.report.cycle_words import why_it_loses
 from tuner.report.ended import ended_words
-from tuner.report.findings import NO_SPECULATION, Findings, Measured
+from tuner.report.findings import Findings, Measured
 from tuner.report.limits import limits_line, rates_line, server_limits_line
 from tuner.report.outputs import same_output
 from tuner.report.repeated import drift_words
@@ -25,8 +30,6 @@ from tuner.report.text import (
 from tuner.sweep.level import Level, at, axis, listed
 
 NOT_SHOWN = "the interval includes 1, so no difference has been shown"
-SHOWN = 5
-"""Configurations that are named as not told apart from the answer."""
 MANY = 5
 """From this many candidates on, the best one's first measurement is likely a lucky one."""
 
@@ -104,7 +107,7 @@ def answer(findings: Findings) -> list[str]:
         limits_line(findings, best),
         same_output(findings),
         refuted_words(findings, best),
-        _rivals(findings),
+        alike_words(findings),
         _mixed_gain(findings, best),
     )
     return _told([*lines, *told])
@@ -198,20 +201,6 @@ def _sure(shown: Measured) -> str:
         where = f" at every {axis(list(shown.speedups))}" if len(shown.speedups) > 1 else ""
         return words.replace("the interval", f"the interval{where}", 1)
     return "; ".join(f"at {listed(levels)} {words}" for words, levels in seen.items())
-
-
-def _rivals(findings: Findings) -> str | None:
-    """What may as well be as fast as what is to be run, by the objective."""
-    names = [
-        NO_SPECULATION if each.role == "baseline" else code(each.label)
-        for each in findings.result.alike
-    ]
-    if not names:
-        return None
-    if (more := len(names) - SHOWN) > 0:
-        names = [*names[:SHOWN], f"{'at least ' if len(names) >= RIVALS else ''}{more} more"]
-    it = NO_SPECULATION if findings.winner is findings.baseline else "it"
-    return f"Not told apart from {it} by these measurements: {', '.join(names)}."
 
 
 def _mixed_gain(findings: Findings, best: Measured) -> str | None:

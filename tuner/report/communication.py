@@ -21,8 +21,9 @@ def communication_words(findings: Findings) -> list[str]:
         return [f"What was found of communication settings cannot be shown: {escaped(error)}."]
     if screening is None:
         return []
-    carried = screening.back_end or "not said by its log"
-    begin = f"What carried the baseline's all-reduces: {escaped(carried)}."
+    begin = "The baseline's log does not say what carried its all-reduces."
+    if screening.back_end is not None:
+        begin = f"The baseline's all-reduces were carried by {escaped(screening.back_end)}."
     if screening.results is None:
         return [f"{begin} Communication settings were not timed: "
                 f"{escaped(screening.not_measured or MISSING)}."]  # fmt: skip

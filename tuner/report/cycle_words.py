@@ -71,7 +71,7 @@ def _hopeless(cycles: Cycles, taken: Taken) -> str:
         return ""
     words = (
         f" With {count(steps, 'step')} even a draft that is always right brings {steps + 1} tokens "
-        "and does not win: with so many no better draft helps, only a shorter cycle"
+        "and does not win: at that length no better draft helps, only a shorter cycle"
     )
     longer = [each for each in cycles.shown(taken.level) if (each.even.num_steps or 0) > steps]
     if not longer:

@@ -21,14 +21,15 @@ OF_A_LENGTH = (
 
 
 def kind_tables(findings: Findings) -> list[tuple[str, str]]:
-    """For each concurrency what the table shows, and the table; [] without a candidate."""
+    """For each concurrency what the table shows, and the table; [] without a candidate, and where
+    all prompts are of one kind: the other tables have that."""
     best = findings.best
     if best is None:
         return []
     found = findings.kinds
     tables = []
     for level, kinds in found.items():
-        if not kinds:
+        if len(kinds) < 2:
             continue
         where = f" {at(level)}" if len(found) > 1 else ""
         words = f"By kind of prompt{where}, decode speed of one stream, of {code(best.label)}:"

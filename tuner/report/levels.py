@@ -23,7 +23,7 @@ from tuner.report.answer import throughput
 from tuner.report.findings import NO_SPECULATION, Findings, Measured
 from tuner.report.text import MISSING, block, code, markdown_table, ratio
 from tuner.search.objective import objective
-from tuner.sweep.level import Level, Rate, at, axis
+from tuner.sweep.level import Level, Rate, at, axis, listed
 from tuner.sweep.point import Point
 from tuner.whole import write_text
 
@@ -213,10 +213,10 @@ def write_adaptive(findings: Findings) -> list[str]:
         return [f"There is no `adaptive.json` (chain lengths by batch size): {made}."]
     text = json.dumps(made.content, indent=2)
     write_text(findings.run.adaptive_json, text + "\n")
-    return [_told(made), *_launch(made, findings)]
+    return [_told(made, findings), *_launch(made, findings)]
 
 
-def _told(made: Adaptive) -> str:
+def _told(made: Adaptive, findings: Findings) -> str:
     release = f"SGLang {made.release.known}"
     if len(set(made.steps.values())) == 1:
         words = "one length for all batch sizes, which `--speculative-num-steps` alone says as well"
@@ -226,14 +226,32 @@ def _told(made: Adaptive) -> str:
             "length need not be used where it was the best"
         )
     else:
+        sizes = ", ".join(map(str, sorted(made.steps)))
         words = "; ".join(_slots(made.steps))
+        words += f". Measured were batch sizes {sizes}; what lies between and beyond is assumed"
     told = f"`adaptive.json` has this for one server, in the form of {release}: {words}."
+    told += _unsure(made, findings)
     if 0 in made.steps.values():
         told += " With 0 steps nothing is drafted, but the draft still follows each token."
     if made.unsaid:
         levels = ", ".join(map(str, made.unsaid))
         told += f" At concurrency {levels} no speculation is faster, but {release} takes no 0."
     return told + " A server that switches by itself was not measured."
+
+
+def _unsure(made: Adaptive, findings: Findings) -> str:
+    """At which sizes something else may as well be the fastest."""
+    open_at = {
+        level: best.alike
+        for level, best in findings.result.by_level.items()
+        if level in made.steps and best.alike
+    }
+    if not open_at or len(set(made.steps.values())) == 1:
+        return ""
+    plain = [n for n, each in open_at.items() if any(r.role == "baseline" for r in each)]
+    plain = [n for n in plain if not isinstance(n, Rate) and made.steps[n]]
+    words = f" At {listed([*open_at])} the fastest is not told apart from others (the table above)"
+    return f"{words}, at {listed(plain)} not from no speculation either." if plain else f"{words}."
 
 
 def _launch(made: Adaptive, findings: Findings) -> Iterator[str]:
@@ -248,8 +266,13 @@ def _launch(made: Adaptive, findings: Findings) -> Iterator[str]:
     yield block(script, "bash")
 
 
+def _below(steps: Mapping[int, int], size: int) -> int | None:
+    """The length of the next lower size; None of the lowest."""
+    return next((steps[each] for each in sorted(steps, reverse=True) if each < size), None)
+
+
 def _slots(steps: Mapping[int, int]) -> Iterator[str]:
-    sizes = sorted(steps)
+    sizes = [size for size in sorted(steps) if steps[size] != _below(steps, size)]
     for index, size in enumerate(sizes):
         first = size if index else 1
         last = sizes[index + 1] - 1 if index + 1 < len(sizes) else None

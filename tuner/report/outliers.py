@@ -8,7 +8,7 @@ from tuner.report.text import MISSING, code, count, escaped, markdown_table, num
 from tuner.report.top_table import TOP
 from tuner.sweep.level import Level, at, axis
 
-MAX_ROWS = 20
+MAX_ROWS = 5
 
 
 def outliers(findings: Findings) -> str | None:
@@ -40,13 +40,33 @@ def outliers(findings: Findings) -> str | None:
         "trial",
         axis(findings.levels),
         "window",
-        "prompt",
+        "prompt or requests",
         "of the others' speed",
     ]
     table = markdown_table(header, [row for _, row in rows[:MAX_ROWS]], 6)
     more = len(rows) - MAX_ROWS
-    rest = f"\n\n{count(more, 'row')} more." if more > 0 else ""
-    return f"{told} These stand out; they are in every figure, none was dropped:\n\n{table}{rest}"
+    rest = f"\n\n{more} more." if more > 0 else ""
+    lead = "These stand out" if more <= 0 else f"The {MAX_ROWS} that stand out most"
+    return (
+        f"{told} {_conclusion(far)} {lead}; they are in every figure, none was dropped:\n\n"
+        f"{table}{rest}"
+    )
+
+
+def _conclusion(far: Sequence[tuple[Measured, Level, Off]]) -> str:
+    """What follows, in a sentence."""
+    trials = sorted({each.record.trial for each, _, off in far if off.prompt is None})
+    slow = sum(off.by < 0 for *_, off in far)
+    if trials:
+        names = f"trial{'s' * (len(trials) > 1)} {', '.join(map(str, trials))}"
+        return (
+            f"Whole windows of {names} ran at another speed than the others of the same launch: "
+            "look whether something else used the machine then."
+        )
+    return (
+        f"Single requests alone, {slow} slower and {len(far) - slow} faster than the same prompt's "
+        "others, and no whole window: nothing that moved a figure as a whole."
+    )
 
 
 def _shown(findings: Findings) -> list[Measured]:
@@ -72,9 +92,9 @@ def _row(together: Sequence[tuple[Measured, Level, Off]]) -> tuple[float, list[s
     whole = [off for *_, off in together if off.prompt is None]
     ratios = sorted(off.ratio for off in whole or prompts)
     if whole:
-        prompt = f"all; {count(len(prompts), 'prompt')} by themselves" if prompts else MISSING
+        prompt = f"all; {count(len(prompts), 'request')} by themselves" if prompts else MISSING
     else:
-        prompt = escaped(first.prompt or "") if len(prompts) == 1 else f"{len(prompts)} prompts"
+        prompt = escaped(first.prompt or "") if len(prompts) == 1 else f"{len(prompts)} requests"
     speed = number(ratios[0], 3)
     if len(ratios) > 1:
         speed += f" to {number(ratios[-1], 3)}"

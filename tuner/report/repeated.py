@@ -2,12 +2,13 @@
 
 import math
 
-from tuner.ledger.side_by_side import side_words
+from tuner.ledger.record import TrialRecord
+from tuner.ledger.side_by_side import beside_at, no_difference, places_beside, slowed
 from tuner.measure.drift import Baselines
 from tuner.measure.statistics import pooled
 from tuner.report.findings import Findings
-from tuner.report.text import change, count, escaped, number
-from tuner.sweep.level import at
+from tuner.report.text import change, code, count, escaped, markdown_table, number, ratio
+from tuner.sweep.level import at, named
 
 
 def drift_words(findings: Findings) -> str | None:
@@ -55,16 +56,36 @@ def _level(known: Baselines, where: str) -> str:
 
 
 def beside_words(findings: Findings) -> str | None:
-    """What servers side by side did to each other; None where none were."""
-    told = list(side_words(findings.ledger))
-    if not told:
+    """What servers side by side did to each other, with a table where they did something; None
+    where none were."""
+    places = places_beside(findings.ledger)
+    if not places:
         return None
-    return (
-        f"Candidates were measured in {len(told)} places at the same time, baselines and the "
-        f"winner's own launches alone. {'. '.join(escaped(each) for each in told)}. Where that is "
-        "surely not 1, speed-ups of candidates that had servers beside them are held against the "
-        "baseline as it is there (docs/slots.md)."
+    slots = [each.place.slots for each in places.values() if each.place and each.place.slots]
+    many = count(max(slots, default=len(places)), "place")
+    words = (
+        f"Candidates were measured in {many} at the same time, baselines and the winner's own "
+        "launches alone."
     )
+    if (nothing := no_difference(places)) is not None:
+        return f"{words} {nothing[0].upper()}{nothing[1:]}."
+    rows = [
+        [escaped(name), *(_beside(record, str(level)) for level in findings.levels)]
+        for name, record in places.items()
+    ]
+    header = ["no speculation, others beside it, over alone", *map(named, findings.levels)]
+    return (
+        f"{words} Where the ratio is surely not 1, speed-ups of candidates that had servers beside "
+        "them are held against the baseline as it is there (specbench's documentation: slots).\n\n"
+        f"{markdown_table(header, rows, 1)}"
+    )
+
+
+def _beside(record: TrialRecord, level: str) -> str:
+    if record.outcome != "ok":
+        return f"not measured ({code(record.failure or record.outcome)})"
+    found = beside_at(record).get(level)
+    return ratio(found) + (", a doubt" if slowed(found) else "")
 
 
 def interval_words(findings: Findings) -> str:
@@ -73,6 +94,6 @@ def interval_words(findings: Findings) -> str:
     if findings.settled.baselines:
         return (
             f"{words}; those of speed-ups also from how far the baseline's launches differ, which "
-            "may be less than a candidate's do (docs/statistics.md)."
+            "may be less than a candidate's do (specbench's documentation: statistics)."
         )
     return f"{words}. They do not cover the spread between launches."

@@ -5,6 +5,7 @@ import shlex
 from tuner.ledger.record import TrialRecord
 from tuner.report.back_end import nccl_doubt
 from tuner.report.findings import NO_SPECULATION, Findings
+from tuner.report.searched import launches_without_trial
 from tuner.report.text import (
     MISSING,
     again_command,
@@ -16,7 +17,7 @@ from tuner.report.text import (
 )
 from tuner.report.top_table import has_energy, is_cut
 from tuner.sweep.document import read_document
-from tuner.sweep.level import axis
+from tuner.sweep.level import at, axis
 from tuner.sweep.model import SearchSpec
 from tuner.sweep.trusted import trusted_code
 
@@ -86,12 +87,28 @@ def workload(findings: Findings) -> str:
             if load.ignore_eos
             else "; requests may stop early."
         )
+        + _repeated_prompts(findings)
         + (
             " Energy is what NVML counts for the boards of the server's GPUs, all together."
             if any(has_energy(findings, level) for level in findings.levels)
             else ""
         )
     )
+
+
+def _repeated_prompts(findings: Findings) -> str:
+    """Where a window sends a prompt more than once; "" where it does not, or no samples say so."""
+    base, told = findings.baseline or findings.best, list[str]()
+    for level in findings.levels if base is not None else ():
+        windows = findings.windows(base, level) if base is not None else []
+        sent = [sample.prompt_id for sample in windows[0].samples] if windows else []
+        different = len(set(sent))
+        if different and len(sent) > different:
+            times = f"{len(sent) / different:.1f}".removesuffix(".0")
+            told.append(f"{at(level)} each of the {different} prompts {times} times")
+    if not told:
+        return ""
+    return f" A window sends {'; '.join(told)}: a file of your own with more gives each once."
 
 
 def doubts(findings: Findings) -> str:
@@ -198,6 +215,8 @@ def time_spent(findings: Findings) -> str:
     words = (
         f"{count(findings.result.launches, 'launch')} for {count(len(findings.records), 'trial')}"
     )
+    if lost := launches_without_trial(findings):
+        words += f" ({count(len(lost), 'launch')} ended without one: tried again, or cut off)"
     if known:
         words += f"; launching {duration(sum(known))}{model_time}"
     if measured:

@@ -34,7 +34,7 @@ def no_more(
     least = "the least that is worth a launch"
     if margin > MARGIN:
         least = "twice a launch's standard deviation"
-    words = f"{which} beat {whose} by more than {100 * margin:.1f} % ({least}), optimistically"
+    words = f"{which} beat {whose} by more than {100 * margin:.1f} % ({least}), even at its best"
     if near is not None:
         bounds = "" if near.low is None else f" ({near.low:.2f} to {near.high:.2f})"
         words += f"; {near.value:.2f}{bounds} times the baseline is expected of the nearest"

@@ -47,7 +47,7 @@ ANCHOR_TRIES = 4
 MAX_POINTS = 20_000
 """Points that are considered; a drawn part of a larger space."""
 
-CANNOT_WIN = "cannot beat the best so far, optimistically"
+CANNOT_WIN = "cannot beat the best so far, even at its best"
 CANNOT_RUN = "has all that points which did not run have in common"
 
 
