@@ -116,7 +116,10 @@ def chosen_words(findings: Findings, best: Measured) -> str | None:
     asks = "" if more is None else f" and asks for more: {more}"
     chosen = findings.ledger.recommended
     if chosen is None or chosen.trial != best.record.trial:
-        return f"{told}, by no more than noise,{asks}."
+        alike = any(each is first.record for each in findings.result.alike)
+        more_by = 100 * (first.value / best.value - 1) if first.value else 0.0
+        by = "by no more than noise" if alike else f"by {more_by:.1f} %"
+        return f"{told}, {by},{asks}."
     return f"{told}{asks}. {_why_chosen(findings, first, best)}"
 
 
