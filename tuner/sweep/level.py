@@ -1,7 +1,7 @@
 """A level of load: what each configuration is measured at, one after the other.
 
-A whole number is a concurrency, that many streams in a closed loop (or, with one request rate for
-all levels, at most). A `Rate` is a rate of arrivals, one of several. A sweep has levels of one
+A whole number is a concurrency, that many streams in a closed loop (or, with one request rate and
+several concurrencies, at most). A `Rate` is a rate of arrivals. A sweep has levels of one
 sort. As text, in ledgers and file names, they are `8` and `4/s`.
 """
 
@@ -80,7 +80,7 @@ def listed(levels: Sequence[Level]) -> str:
 
 
 def columns(level: Level) -> dict[str, float | None]:
-    """The level as columns of a table: `concurrency`, and `request_rate` of one of several."""
+    """The level as columns of a table: `concurrency`, and `request_rate` of a rate."""
     if isinstance(level, Rate):
         return {"concurrency": None, "request_rate": level.per_second}
     return {"concurrency": level, "request_rate": None}
