@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.databases import PASSWORD, Postgres, missing_postgres, postgres
+from tests.engine.launching import processes_with
 from tests.seals import SEAL, left_behind
 from tests.sweeps import tiny_sweep
 from tuner.ledger.run import Run
@@ -93,7 +94,10 @@ def workers(sweep: Path, url: str, request: pytest.FixtureRequest) -> Iterator[W
         if process.poll() is None:
             process.kill()
         process.communicate()
-    assert left_behind(made.seal) == []
+    left = left_behind(made.seal)
+    for process in processes_with(SEAL, made.seal):
+        process.kill()
+    assert left == []
 
 
 def is_measuring(run: Run) -> bool:

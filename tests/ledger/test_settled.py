@@ -78,4 +78,4 @@ def test_baselines_that_disagree_stand_in_the_headline(tmp_path: Path) -> None:
     assert "**Doubtful**: the baseline's launches disagree (" in report
     assert "No speculation is fastest here" not in report
     calm = make_run(tmp_path / "calm", [*trials[:2], Trial(None, 89.0)])
-    assert "disagree" not in write_report(calm).read_text()
+    assert "launches disagree" not in write_report(calm).read_text()

@@ -78,6 +78,27 @@ def test_a_point_is_claimed_by_one_of_many(joined: Joined, space: Space) -> None
     assert set(fleets[0].look().live) == {space.points[number] for number in numbers}
 
 
+def test_workers_that_begin_together_make_the_tables_once(space: Space, tmp_path: Path) -> None:
+    """A scheduler starts all hosts in the same second, on a new database."""
+    if (why := missing_postgres()) is not None:
+        pytest.skip(why)
+    found: list[int] = []
+    with postgres() as empty:
+
+        def one(name: str) -> None:
+            fleet = join(empty.url, "first", IDENTITY, name, space, 1)
+            found.append(fleet.study)
+            fleet.storage.remove_session()
+            fleet.storage.engine.dispose()
+
+        threads = [threading.Thread(target=one, args=(name,)) for name in "abcd"]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+    assert len(found) == 4 and len(set(found)) == 1
+
+
 def test_no_more_are_claimed_than_wanted(joined: Joined, space: Space) -> None:
     fleets = [joined(name) for name in "abc"]
     won: list[bool] = []

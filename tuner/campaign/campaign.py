@@ -1,9 +1,6 @@
 """The whole of a sweep: baseline, candidates until enough, and what came of it."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from tuner.campaign.budget import CLOCK, Budget, Clock, Pace
@@ -11,6 +8,7 @@ from tuner.campaign.candidates import search_candidates
 from tuner.campaign.communication import Narrowed, narrowed_by_comm
 from tuner.campaign.conversations import with_conversations
 from tuner.campaign.going import Progress, Search, Standing, standing_of
+from tuner.campaign.placed import placed
 from tuner.campaign.shown import Showing, Watched, layout_of
 from tuner.campaign.studied import (
     refuse_missing_library,
@@ -23,7 +21,6 @@ from tuner.campaign.together import Together, taking_part
 from tuner.comm.stage import has_choice
 from tuner.engine import gpu
 from tuner.engine.base import Engine
-from tuner.engine.process import interrupts_deferred
 from tuner.engine.sglang.launches import Launches
 from tuner.engine.sglang.revisions import (
     ModelFacts,
@@ -33,8 +30,9 @@ from tuner.engine.sglang.revisions import (
 )
 from tuner.errors import UserError
 from tuner.ledger.ended import Ended, told_end, write_ended
+from tuner.ledger.fleet_line import WorkerSettings
 from tuner.ledger.machine import Facts, machine_facts
-from tuner.ledger.run import Run, RunSettings, WorkerSettings
+from tuner.ledger.run import Run, RunSettings
 from tuner.measure.samples_file import read_samples
 from tuner.result import Result, summarise_run
 from tuner.search.fleet import Fleet
@@ -46,10 +44,7 @@ from tuner.sweep.workload import content_hash, needed_to_hold_out
 from tuner.trial.bench import Asked, Bench
 from tuner.trial.block import Blocks
 from tuner.trial.confirming import confirms
-from tuner.trial.job import bare
-from tuner.trial.places import Places, PlacesMaker
-from tuner.trial.slot_rules import slots_of
-from tuner.trial.slots import Slots
+from tuner.trial.places import PlacesMaker
 from tuner.trial.taken import Windows
 
 
@@ -196,10 +191,10 @@ def measure_all(
                 loaded = with_conversations(loaded, run, engine, watched.phase)
                 bench = Bench.prepare(engine, loaded, run, watched.phase)
                 with (
-                    _placed(bench, loaded, watched, elsewhere) as placed,
+                    placed(bench, loaded, watched, elsewhere) as there,
                     taking_part(fleet, run, watched.note) as own,
                 ):
-                    _search(placed, loaded, budget, watched, clock, own, comm=elsewhere is None)
+                    _search(there, loaded, budget, watched, clock, own, comm=elsewhere is None)
             finally:
                 showing.stop()
                 if showing.lost is not None:
@@ -208,30 +203,6 @@ def measure_all(
                         "a resumed run writes the study anew"
                     )
         return summarise_run(run)
-
-
-@contextmanager
-def _placed(
-    bench: Bench, loaded: LoadedSweep, progress: Progress, elsewhere: PlacesMaker | None
-) -> Iterator[Bench]:
-    """The bench with the places that `slots` asks for, or those elsewhere, until the block is
-    through."""
-    places: Places
-    if elsewhere is not None:
-        places = elsewhere(bench, progress.phase)
-    else:
-        slots = slots_of(loaded, os.environ)
-        if len(slots) < 2:
-            yield bench
-            return
-        for slot in slots:
-            progress.note(slot.words())
-        places = Slots(bare(bench), slots, progress.phase)
-    try:
-        yield replace(bench, places=places)
-    finally:
-        with interrupts_deferred():
-            places.close()
 
 
 def _search(

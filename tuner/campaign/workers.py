@@ -9,8 +9,9 @@ from uuid import uuid4
 
 from tuner.engine.base import Engine
 from tuner.errors import UserError
+from tuner.ledger.fleet_line import WorkerSettings
 from tuner.ledger.machine import machine_facts
-from tuner.ledger.run import Run, WorkerSettings
+from tuner.ledger.run import Run
 from tuner.search.fleet import Fleet, UnlikeWorkersError, join
 from tuner.search.storages import StorageUnusable
 from tuner.secrets import hidden

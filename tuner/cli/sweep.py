@@ -28,8 +28,9 @@ from tuner.engine.base import Checked, Engine
 from tuner.engine.make import make_engine
 from tuner.engine.process import interrupts_deferred
 from tuner.errors import EngineFailure, UserError
+from tuner.ledger.fleet_line import WorkerSettings
 from tuner.ledger.gpu_claims import Claims, claimed
-from tuner.ledger.run import Run, WorkerSettings
+from tuner.ledger.run import Run
 from tuner.memory.fits import machine_of, narrowed
 from tuner.memory.guard import guarded
 from tuner.report.run_report import write_report

@@ -11,6 +11,15 @@ from tuner.sweep.point import Point
 from tuner.whole import write_json
 
 
+class WorkerSettings(Strict):
+    """Of a run that is one of several workers on a search."""
+
+    study: str
+    """Its name in the shared storage, whose URL is not kept."""
+    name: str
+    """Of this worker, among all."""
+
+
 class OtherWorker(Strict):
     """Another worker of the search, as this one last saw it."""
 

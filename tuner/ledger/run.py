@@ -18,6 +18,7 @@ from tuner.errors import UserError
 from tuner.ledger.at_work import forget_state
 from tuner.ledger.compact import compact
 from tuner.ledger.figures import Line
+from tuner.ledger.fleet_line import WorkerSettings
 from tuner.ledger.folder import RunFolder
 from tuner.ledger.left_behind import end_servers, hold, is_locked
 from tuner.ledger.lines import Ledger, parse_ledger
@@ -35,15 +36,6 @@ from tuner.whole import write_json, write_text
 
 FORMAT = 1
 """Of run.json; trials.jsonl has its own."""
-
-
-class WorkerSettings(Strict):
-    """Of a run that is one of several workers on a search."""
-
-    study: str
-    """Its name in the shared storage, whose URL is not kept."""
-    name: str
-    """Of this worker, among all."""
 
 
 class RunSettings(Strict):

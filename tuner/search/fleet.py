@@ -9,7 +9,9 @@ point from the first moment, so both sides see the same.
 """
 
 import json
+import random
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -215,7 +217,7 @@ def join(
     `identity`: what all workers must have alike, by its name in a refusal. Raises StorageUnusable,
     and UnlikeWorkersError where the study was begun with something else.
     """
-    storage = open_storage(url, heartbeat_s=heartbeat_s, grace_s=GRACE * heartbeat_s)
+    storage = _opened(url, heartbeat_s)
     try:
         study = optuna.create_study(
             storage=storage, study_name=name, direction="maximize", load_if_exists=True
@@ -238,6 +240,17 @@ def join(
             f"{_shown(identity[first])}"
         )
     return Fleet(storage, number, worker, space, heartbeat_s)
+
+
+def _opened(url: str, heartbeat_s: int) -> RDBStorage:
+    """The storage; tried again, since workers that begin together in an empty database make its
+    tables at the same time, and one of them is refused."""
+    for wait in (0.5, 1.5, 3.0):
+        try:
+            return open_storage(url, heartbeat_s=heartbeat_s, grace_s=GRACE * heartbeat_s)
+        except StorageUnusable:
+            time.sleep(wait * random.uniform(0.5, 1.5))
+    return open_storage(url, heartbeat_s=heartbeat_s, grace_s=GRACE * heartbeat_s)
 
 
 def _shown(value: Any) -> str:
