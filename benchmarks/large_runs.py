@@ -210,7 +210,8 @@ def a_server() -> Iterator[str]:
     """The URL of a simulated server."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder) / "server.yaml"
-        file.write_text(sweep_text(1, "random", points=16), encoding="utf-8")
+        text = sweep_text(1, "random", points=16).replace("requests: 4", "requests: 64")
+        file.write_text(text.replace("[1, 4]", "[64]"), encoding="utf-8")
         loaded = load_sweep(file)
         engine = make_engine(loaded.sweep)
         server = engine.launch(server_config(loaded.sweep, None), Path(folder) / "log", 1)

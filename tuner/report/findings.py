@@ -89,7 +89,7 @@ class Findings:
         """The throughput that the run maximised."""
         return self.sweep.search.objective.metric
 
-    @property
+    @cached_property
     def levels(self) -> list[Level]:
         """Concurrency levels that anything was measured at."""
         return sorted(
