@@ -10,7 +10,7 @@ from tuner.ledger.record import TrialRecord
 from tuner.ledger.settled import Settled
 from tuner.measure.overload import overloaded_at, reached_cap
 from tuner.measure.statistics import Interval
-from tuner.sweep.level import Rate, level_in, listed, named
+from tuner.sweep.level import Rate, level_in, level_of, listed, named
 
 Says = Literal["pays", "unclear", "loses"]
 
@@ -57,7 +57,9 @@ def crossing(settled: Settled) -> dict[Rate, AtRate]:
     ratio; those whose outputs are far from the baseline's are left out.
     """
     ledger = settled.ledger
-    if ledger.baseline is None:
+    if ledger.baseline is None or not any(
+        isinstance(level_of(name), Rate) for name in ledger.baseline.metrics
+    ):
         return {}
     measured = [
         (record, ratios_of(record.metrics))

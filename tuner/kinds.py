@@ -8,9 +8,10 @@ throughput of its own.
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from heapq import nlargest
+from operator import itemgetter
 from typing import Any
 
-from tuner.choice import is_refuted, objective_of
+from tuner.choice import is_refuted, objectives
 from tuner.ledger.lines import Ledger
 from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.record import TrialRecord
@@ -66,15 +67,12 @@ def kinds_found(
     if best is None:
         return found
     base = ledger.baseline
-    rivals = nlargest(
-        MOST_RIVALS,
-        (
-            each
-            for each in ledger.candidates
-            if each.outcome == "ok" and each is not best and not is_refuted(ledger, each, spec)
-        ),
-        key=lambda each: objective_of(each, spec) or 0.0,
+    pairs = zip(objectives(ledger, spec), ledger.candidates, strict=True)
+    valued = (
+        (value or 0.0, each) for value, each in pairs if each.outcome == "ok" and each is not best
     )
+    kept = (pair for pair in valued if not is_refuted(ledger, pair[1], spec))
+    rivals = [each for _, each in nlargest(MOST_RIVALS, kept, key=itemgetter(0))]
     for level in sorted(level_in(name, best.metrics) for name in best.metrics):
         own = figures_of(best, level, samples)
         below = {} if base is None else figures_of(base, level, samples)

@@ -71,7 +71,6 @@ def _differs(counts: Collection[int], points: int) -> bool:
 
 def _params(sweep: Sweep, point: Point | None) -> dict[str, Any]:
     """The settings of a point, or of the baseline, by the names of the sweep file."""
-    config, space = server_config(sweep, None), sweep.space
     named: dict[str, Any] = {}
     for name in ("num_steps", "eagle_topk", "num_draft_tokens", "draft_tp"):
         value = 0 if point is None else getattr(point, name)
@@ -79,10 +78,15 @@ def _params(sweep: Sweep, point: Point | None) -> dict[str, Any]:
             value = 0 if point is None else sweep.model.tp
         if value is not None:
             named[name] = value
-    env = point.env if point else tuple(config.env.items())
-    flags = point.flags if point else tuple(config.flags.items())
-    named |= {f"env.{name}": dict(env).get(name, UNSET) for name in space.env}
-    named |= {f"flags.{name}": _plain(dict(flags).get(name, False)) for name in space.flags}
+    env: Mapping[str, Any]
+    flags: Mapping[str, Any]
+    if point is None:
+        plain = server_config(sweep, None)
+        env, flags = plain.env, plain.flags
+    else:
+        env, flags = dict(point.env), dict(point.flags)
+    named |= {f"env.{name}": env.get(name, UNSET) for name in sweep.space.env}
+    named |= {f"flags.{name}": _plain(flags.get(name, False)) for name in sweep.space.flags}
     return named
 
 

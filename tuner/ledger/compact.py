@@ -2,7 +2,9 @@
 
 from typing import Any
 
-from tuner.ledger.figures import Later, Line, compact_figures
+from pydantic import BaseModel
+
+from tuner.ledger.figures import Figures, Later, Line, compact_figures
 from tuner.ledger.judged import OutputsLine
 from tuner.ledger.record import TrialRecord
 
@@ -15,7 +17,7 @@ _MOST_SHARED = 10_000
 
 def _shared(value: dict[str, Any]) -> dict[str, Any]:
     """An equal one that another record has already, where that is known."""
-    key = tuple((name, type(each), each) for name, each in value.items())
+    key = (*value, *value.values(), *map(type, value.values()))
     if len(_SHARED) >= _MOST_SHARED:
         return _SHARED.get(key, value)
     return _SHARED.setdefault(key, value)
@@ -30,7 +32,8 @@ def compact(record: TrialRecord, line: Line) -> TrialRecord:
         return record
     fields = record.__dict__
     fields["metrics"] = {
-        level: compact_figures(figures, line, level) for level, figures in record.metrics.items()
+        level: figures if isinstance(figures, Figures) else compact_figures(figures, line, level)
+        for level, figures in record.metrics.items()
     }
     if record.command is not None:
         fields["command"] = Later(line, "command", len(record.command), _itself)
@@ -40,15 +43,23 @@ def compact(record: TrialRecord, line: Line) -> TrialRecord:
     if record.point is not None:
         parts = {name: _shared(record.point[name]) for name in ("env", "flags")}
         fields["point"] = {**record.point, **parts}
-    for each in (record, record.asked):
-        if each is not None:
-            each.__dict__.update((k, _NONE) for k, v in each.__dict__.items() if v == [])
-    for each in (record, record.asked):
-        if each is not None:  # a set of 2 kB each, all alike
-            names = each.__pydantic_fields_set__
-            shared = _WRITTEN.setdefault(frozenset(names), names)
-            object.__setattr__(each, "__pydantic_fields_set__", shared)
+    _share(record, ("warm_steps", "broken"))
+    if record.asked is not None:
+        _share(record.asked, ("along", "beside", "drawn"))
     return record
+
+
+def _share(model: BaseModel, lists: tuple[str, ...]) -> None:
+    """What all of them have alike: lists that are empty, and the names of what was given, which
+    is a set of 2 kB."""
+    fields = model.__dict__
+    for name in lists:
+        if not fields[name]:
+            fields[name] = _NONE
+    names = model.__pydantic_fields_set__
+    object.__setattr__(
+        model, "__pydantic_fields_set__", _WRITTEN.setdefault(frozenset(names), names)
+    )
 
 
 def _itself(value: Any) -> Any:

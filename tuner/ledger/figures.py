@@ -53,13 +53,16 @@ _NOTHING = type(None)
 _NUMBERS = frozenset({int, float})
 _LARGEST = 2.0**53
 """Whole numbers up to here are floats without loss."""
+_LISTS = frozenset({"accept_rate_by_position"})
+_BY_NAME = frozenset({"by_kind", "by_length"})
+"""Metrics that are no single number: a list of numbers, and numbers by name of a part."""
 _Getter = Callable[[Mapping[str, Any]], tuple[Any, ...]]
 
 
 class _Layout:
     """The names of one concurrency's figures and what kind of value each has."""
 
-    __slots__ = ("is_known", "lists", "names_of_lists", "numbers", "parts", "places")
+    __slots__ = ("is_plain", "lists", "numbers", "parts", "places")
 
     def __init__(self, names: tuple[str, ...], kinds: tuple[type, ...]) -> None:
         self.places: dict[str, tuple[type, int]] = {}
@@ -70,11 +73,22 @@ class _Layout:
             self.places[name] = (kind, len(of_kind))
             if kind in (int, float, list):
                 of_kind.append(name)
-        self.is_known = {*kinds} <= {int, float, list, dict, _NOTHING}
         self.numbers = _getter(numbers)
         self.lists = _getter(lists)
-        self.names_of_lists = tuple(lists)
         self.parts = tuple(name for name, (kind, _) in self.places.items() if kind is dict)
+        self.is_plain = all(map(_is_usual, names, kinds)) and not (
+            self.places.get("speedup", (_NOTHING, 0))[0] is not _NOTHING
+            and not {"speedup_low", "speedup_high"} <= {*names}
+        )
+        """Every figure is of the kind that metrics of its name have."""
+
+
+def _is_usual(name: str, kind: type) -> bool:
+    if kind is _NOTHING:
+        return True
+    return (
+        kind is list if name in _LISTS else kind is dict if name in _BY_NAME else kind in _NUMBERS
+    )
 
 
 def _getter(names: list[str]) -> _Getter:
@@ -91,30 +105,8 @@ def _layout_of(figures: Mapping[str, Any]) -> _Layout:
     return _layout(tuple(figures), tuple(map(type, figures.values())))
 
 
-def are_figures(figures: Mapping[str, Any], lists: frozenset[str], parts: frozenset[str]) -> bool:
-    """Whether all are finite numbers or None: those named in `lists` lists of numbers, those in
-    `parts` numbers by name. False also where that is hard to tell."""
-    layout = _layout_of(figures)
-    if not (layout.is_known and lists.issuperset(layout.names_of_lists)):
-        return False
-    if not (parts.issuperset(layout.parts) and _finite(layout.numbers(figures))):
-        return False
-    if not all(
-        set(map(type, found)) <= _NUMBERS and _finite(found) for found in layout.lists(figures)
-    ):
-        return False
-    for name in layout.parts:
-        for part in figures[name].values():
-            if type(part) is not dict:
-                return False
-            within = _layout_of(part)
-            numbers = within.is_known and not within.names_of_lists and not within.parts
-            if not (numbers and _finite(within.numbers(part))):
-                return False
-    return all(layout.places.get(name, (None, 0))[0] not in _NUMBERS for name in (*lists, *parts))
-
-
-def _finite(numbers: Sequence[float]) -> bool:
+def _are_finite(numbers: Sequence[float]) -> bool:
+    """All are; False also where that is hard to tell."""
     try:
         return math.isfinite(sum(numbers))
     except OverflowError:  # a whole number beyond all floats
@@ -127,11 +119,14 @@ class Figures(Mapping[str, Any]):
     __slots__ = ("_layout", "_level", "_line", "_lists", "_numbers")
 
     def __init__(self, layout: _Layout, figures: Mapping[str, Any], line: Line, level: str) -> None:
-        """Raises OverflowError for a number that is not kept exactly."""
+        """Raises OverflowError for a number that is not kept exactly, or is none."""
         self._layout, self._line, self._level = layout, line, level
-        self._numbers = array("d", layout.numbers(figures))
-        self._lists = tuple(_packed(each) for each in layout.lists(figures))
-        if self._numbers and not -_LARGEST < min(self._numbers) <= max(self._numbers) < _LARGEST:
+        numbers = layout.numbers(figures)
+        self._numbers = array("d", numbers)
+        self._lists = tuple(map(_packed, layout.lists(figures)))
+        if numbers and not (
+            _are_finite(numbers) and -_LARGEST < min(numbers) <= max(numbers) < _LARGEST
+        ):
             raise OverflowError
 
     def __getitem__(self, name: str) -> Any:
@@ -143,6 +138,13 @@ class Figures(Mapping[str, Any]):
         if kind is list:
             return list(self._lists[place])
         return None if kind is _NOTHING else self._line.read()["metrics"][self._level][name]
+
+    def get(self, name: str, default: Any = None) -> Any:
+        """As a mapping's; asked for with every comparison of two candidates."""
+        kind, place = self._layout.places.get(name, (_NOTHING, -1))
+        if kind is float:
+            return self._numbers[place]
+        return default if place < 0 else self[name]
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._layout.places)
@@ -170,17 +172,21 @@ class Figures(Mapping[str, Any]):
 
 
 def compact_figures(figures: Mapping[str, Any], line: Line, level: str) -> Mapping[str, Any]:
-    """The same in few bytes; itself where it cannot be kept so."""
+    """The same in few bytes; itself where it cannot be kept so. What its parts are by name is not
+    looked at."""
     layout = _layout_of(figures)
     try:
-        return Figures(layout, figures, line, level) if layout.is_known else figures
+        return Figures(layout, figures, line, level) if layout.is_plain else figures
     except OverflowError:
         return figures
 
 
 def _packed(numbers: Sequence[float]) -> Sequence[float]:
-    """An array where that is the same."""
-    return array("d", numbers) if {*map(type, numbers)} == {float} else tuple(numbers)
+    """An array where that is the same. Raises OverflowError for what is no finite number."""
+    kinds = {*map(type, numbers)}
+    if not (kinds <= _NUMBERS and _are_finite(numbers)):
+        raise OverflowError
+    return tuple(numbers) if int in kinds else array("d", numbers)
 
 
 class Later(Mapping[str, Any]):
@@ -210,21 +216,41 @@ class Later(Mapping[str, Any]):
         return repr(dict(self))
 
 
-_LISTS = frozenset({"accept_rate_by_position"})
-_BY_NAME = frozenset({"by_kind", "by_length"})
-"""Metrics that are no single number: a list of numbers, and numbers by name of a part."""
+def read_metrics(value: dict[str, dict[str, Any]], line: Line | None) -> dict[str, Any]:
+    """Metrics of a ledger's line, made small where it is known where that stands.
 
-
-def refuse_odd(value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Metrics themselves. Raises ValueError where they are none."""
+    Raises ValueError where they are none.
+    """
+    found: dict[str, Any] = {}
     for level, figures in value.items():
         level_of(level)
-        if not are_figures(figures, _LISTS, _BY_NAME):
-            for name, figure in figures.items():
-                _require_figure(name, figure)
-        if figures.get("speedup") is not None and not {"speedup_low", "speedup_high"} <= {*figures}:
-            raise ValueError("speedup has no speedup_low and speedup_high")
-    return value
+        layout = _layout_of(figures)
+        if line is not None and layout.is_plain and _has_plain_parts(layout, figures):
+            try:
+                found[level] = Figures(layout, figures, line, level)
+                continue
+            except OverflowError:
+                pass
+        found[level] = refuse_odd(figures)
+    return found
+
+
+def _has_plain_parts(layout: _Layout, figures: Mapping[str, Any]) -> bool:
+    """Each part has numbers by name, finite ones, or None."""
+    parts = [part for name in layout.parts for part in figures[name].values()]
+    if not {*map(type, parts)} <= {dict}:
+        return False
+    numbers = [each for part in parts for each in part.values() if each is not None]
+    return {*map(type, numbers)} <= _NUMBERS and _are_finite(numbers)
+
+
+def refuse_odd(figures: dict[str, Any]) -> dict[str, Any]:
+    """The figures of one concurrency themselves. Raises ValueError where they are none."""
+    for name, figure in figures.items():
+        _require_figure(name, figure)
+    if figures.get("speedup") is not None and not {"speedup_low", "speedup_high"} <= {*figures}:
+        raise ValueError("speedup has no speedup_low and speedup_high")
+    return figures
 
 
 def _require_figure(name: str, figure: Any) -> None:

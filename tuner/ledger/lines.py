@@ -1,14 +1,14 @@
 """Reading trials.jsonl."""
 
 import gc
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from io import BytesIO
 from itertools import takewhile
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from pydantic import ValidationError
 from pydantic_core import from_json
@@ -19,6 +19,8 @@ from tuner.ledger.figures import Line
 from tuner.ledger.record import SIMULATED, TrialRecord, read_record
 from tuner.sweep.model import Sweep
 
+Kept = TypeVar("Kept")
+
 
 @dataclass(frozen=True)
 class Ledger:
@@ -28,6 +30,14 @@ class Ledger:
     note: str | None = None
     size: int = 0
     """Bytes of the lines that are complete."""
+    _known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def once(self, what: Hashable, make: Callable[[], Kept]) -> Kept:
+        """What `make` gives, made once for these lines: most of what is asked of a ledger goes
+        through all of them. `what` tells it from everything else."""
+        if what not in self._known:
+            self._known[what] = make()
+        return self._known[what]  # type: ignore[no-any-return]
 
     @property
     def baseline(self) -> TrialRecord | None:
@@ -51,6 +61,8 @@ class Ledger:
 
     def confirmation(self, of: TrialRecord) -> TrialRecord | None:
         """The last measurement of a candidate's point on a server of its own."""
+        if not self._confirmations:
+            return None
         found = [each for each in self._confirmations if each.point == of.point]
         return found[-1] if found else None
 
@@ -125,20 +137,21 @@ def _parsed(lines: Iterable[bytes], path: Path) -> Ledger:
                 "run that ended while writing it); that trial is not counted"
             )
             break
-        record = _record(line, f"{path}:{number}")
+        place = Line(path, start, len(line))
+        record = _record(line, place, number)
         if records and record.trial <= records[-1].trial:
             message = f"trial {record.trial} comes after {records[-1].trial}, restore the file"
             raise UserError(message, f"{path}:{number}")
-        records.append(compact(record, Line(path, start, len(line))))
+        records.append(compact(record, place))
         start += len(line)
     return Ledger(tuple(records), note, start)
 
 
-def _record(line: bytes, where: str) -> TrialRecord:
+def _record(line: bytes, place: Line, number: int) -> TrialRecord:
     try:
-        return TrialRecord.model_validate_json(line)
+        return TrialRecord.model_validate_json(line, context=place)
     except ValidationError:
-        return _refused(line, where)
+        return _refused(line, f"{place.file}:{number}")
 
 
 def _refused(line: bytes, where: str) -> TrialRecord:

@@ -9,6 +9,7 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    ValidationInfo,
     field_serializer,
     field_validator,
     model_validator,
@@ -16,7 +17,7 @@ from pydantic import (
 
 from tuner.errors import UserError
 from tuner.ledger.asked import AskedLine, PlaceLine
-from tuner.ledger.figures import Later, refuse_odd
+from tuner.ledger.figures import Later, Line, read_metrics
 from tuner.ledger.judged import BrokenLimit, OutputsLine, PathInRun, TaskLine
 from tuner.sweep.fields import Strict
 from tuner.sweep.point import FlagValue, Point
@@ -84,11 +85,14 @@ class HeldOut(Strict):
     @field_validator("metrics")
     @classmethod
     def _are_numbers(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        return refuse_odd(value)
+        return read_metrics(value, None)
 
 
 class TrialRecord(Strict):
-    """A trial as the ledger keeps it. `metrics` is keyed by concurrency, as text."""
+    """A trial as the ledger keeps it. `metrics` is keyed by concurrency, as text.
+
+    Read with a `Line` as the context of its validation, a candidate's figures are kept small.
+    """
 
     format: Literal[1] = 1
     trial: int
@@ -156,8 +160,11 @@ class TrialRecord(Strict):
 
     @field_validator("metrics")
     @classmethod
-    def _are_numbers(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        return refuse_odd(value)
+    def _are_numbers(
+        cls, value: dict[str, dict[str, Any]], info: ValidationInfo
+    ) -> dict[str, dict[str, Any]]:
+        is_many = isinstance(info.context, Line) and info.data.get("role") == "candidate"
+        return read_metrics(value, info.context if is_many else None)
 
     @field_serializer("metrics")
     def _whole_metrics(self, value: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

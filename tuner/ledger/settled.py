@@ -81,7 +81,7 @@ class Settling:
         unseen = {n: replace(each, like=levels[n]) for n, each in held.items() if n in levels}
         self._there = _names_in(self.run.samples)
         records = tuple(
-            self._held_out(self._of(each, levels, trials, time(each)), unseen, time(each))
+            self._held_out(self._of(each, levels, trials, time), unseen, time)
             for each in ledger.records
         )
         return Settled(Ledger(records, ledger.note), levels, self.samples, time)
@@ -91,7 +91,7 @@ class Settling:
         record: TrialRecord,
         levels: Mapping[Level, Baselines],
         trials: tuple[int, ...],
-        at: float,
+        time: Callable[[TrialRecord], float],
     ) -> TrialRecord:
         if record.role == "baseline" or not record.metrics or record.samples is None:
             return record
@@ -102,18 +102,21 @@ class Settling:
             windows = {} if is_gone else samples_of(self.run, record)
             self._done[key] = record
             if windows:
-                held = _held(record.metrics, windows, levels, at)
+                held = _held(record.metrics, windows, levels, time(record))
                 self._done[key] = record.model_copy(update={"metrics": held})
         return self._done[key]
 
     def _held_out(
-        self, record: TrialRecord, levels: Mapping[Level, Baselines], at: float
+        self,
+        record: TrialRecord,
+        levels: Mapping[Level, Baselines],
+        time: Callable[[TrialRecord], float],
     ) -> TrialRecord:
         """A handful of lines has them."""
         if record.held_out is None or record.role == "baseline":
             return record
         windows = held_out_samples(self.run, record)
-        metrics = _held(record.held_out.metrics, windows, levels, at)
+        metrics = _held(record.held_out.metrics, windows, levels, time(record))
         return record.model_copy(
             update={"held_out": record.held_out.model_copy(update={"metrics": metrics})}
         )

@@ -173,10 +173,11 @@ class Cycles:
         return None
 
     def _curve(self, level: Level) -> AcceptanceCurve:
-        """Of all chains of the run: what is accepted does not depend on where it is computed."""
+        """Of all chains of the run, or the best of very many: what is accepted does not depend on
+        where it is computed."""
         told = [
             chain_of(self.findings.windows(each, level), each.point.num_steps)
-            for each in self.findings.ranked
+            for each in modelled(self.findings.ranked)
             if each.point is not None and each.point.num_steps and _is_chain(each.point)
         ]
         return AcceptanceCurve(tuple(chain for chain in told if chain is not None))

@@ -2,7 +2,7 @@
 
 import textwrap
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, islice
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -37,7 +37,7 @@ def draw_figures(findings: Findings, folder: Path) -> list[Drawn]:
 
 def speedups(findings: Findings, folder: Path) -> Drawn | None:
     """The best configurations' speed-ups with their intervals, as bars from the baseline."""
-    shown = [c for c in findings.ranked if c.speedups][:TOP]
+    shown = list(islice((c for c in findings.ranked if c.speedups), TOP))
     levels = sorted({level for each in shown for level in each.speedups})
     if not shown:
         return None

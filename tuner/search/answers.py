@@ -37,9 +37,7 @@ class Answers:
     def tell(self, trial: Trial | GivenTrial, point: Point, verdict: Verdict) -> None:
         """Answer a trial with what became of its point."""
         self.told[point] = verdict
-        trial.set_user_attr("point", point.label())
-        if verdict.reason is not None:
-            trial.set_user_attr("reason", verdict.reason)
+        _explain(trial, point, verdict.reason)
         state, excess = _STATES[verdict.outcome], _excess(verdict)
         values = self._values(verdict)
         if self._sampler == "gp" and excess:  # it looks at complete trials only
@@ -58,12 +56,12 @@ class Answers:
     ) -> None:
         """Answer a combination that is illegal, for this reason, or whose point is not left."""
         if isinstance(found, str):
-            trial.set_user_attr("reason", found)
+            _explain(trial, None, found)
             self._finish(trial, values, TrialState.PRUNED, excess=1.0)
         elif found in self.told:
             self._tell_known(trial, values, found)
         else:
-            trial.set_user_attr("reason", "it is being measured")
+            _explain(trial, None, "it is being measured")
             self._finish(trial, values, TrialState.PRUNED)
 
     def _tell_known(
@@ -76,8 +74,7 @@ class Answers:
         pruned: its value again would only draw the sampler to where nothing is left to find.
         """
         known = self.told[point]
-        trial.set_user_attr("point", point.label())
-        trial.set_user_attr("reason", known.reason or "measured already")
+        _explain(trial, point, known.reason or "measured already")
         if known.outcome == "ok" and self.places(values) not in self._spellings:
             known_values, excess = self._values(known), _excess(known)
             self._finish(trial, values, TrialState.COMPLETE, known_values, excess=excess)
@@ -113,6 +110,16 @@ class Answers:
     def _worst(self) -> float:
         """The lowest value so far, for what has none."""
         return min((v.value for v in self.told.values() if v.value is not None), default=0.0)
+
+
+def _explain(trial: Trial | GivenTrial, point: Point | None, reason: str | None) -> None:
+    """For people, in what is asked now; no sampler reads it, so what is recalled goes without."""
+    if isinstance(trial, GivenTrial):
+        return
+    if point is not None:
+        trial.set_user_attr("point", point.label())
+    if reason is not None:
+        trial.set_user_attr("reason", reason)
 
 
 def _place(values: Sequence[Any], value: Any) -> int:

@@ -37,9 +37,6 @@ class GivenTrial:
         self._distributions = distributions
         self._system = _NOTHING
 
-    def set_user_attr(self, key: str, value: Any) -> None:
-        """Nothing: these are for people, and no sampler reads them."""
-
     def set_constraint(self, key: str, value: float) -> None:
         self._system = _constrained(key, float(value))
 
