@@ -225,7 +225,9 @@ def flag_in(word: str) -> str | None:
 def learn_url(url: str) -> None:
     """Hide the password of a URL from now on wherever it appears."""
     for span in spans(url):
-        learn(url[span.start : span.end], span.variable)
+        value = url[span.start : span.end]
+        for spelling in {value, unquote(value)}:  # a driver has it without its escapes
+            learn(spelling, span.variable)
 
 
 def learn(value: str, variable: str) -> None:

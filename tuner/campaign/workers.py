@@ -17,8 +17,12 @@ from tuner.search.storages import StorageUnusable
 from tuner.secrets import hidden
 from tuner.sweep.credentials import without_secrets
 from tuner.sweep.door import LoadedSweep
+from tuner.sweep.shown import shortened
 from tuner.sweep.task import task_hash
 from tuner.sweep.workload import content_hash
+
+MOST_LETTERS = 500
+"""Of a study's name; Optuna's tables have room for some more."""
 
 
 @dataclass(frozen=True)
@@ -37,7 +41,12 @@ def worker_settings(
 ) -> WorkerSettings:
     """Who this worker is. Raises UserError where an earlier run is no worker's, or was one of
     another study."""
-    study = options.study or loaded.sweep.name
+    study = loaded.sweep.name if options.study is None else options.study
+    if not (0 < len(study) <= MOST_LETTERS and study.isprintable()):
+        raise UserError(
+            f"--study '{shortened(study)}' is no name of a study, give 1 to {MOST_LETTERS} "
+            "characters of one line"
+        )
     if earlier is None:
         host = re.sub(r"[^A-Za-z0-9.-]", "-", socket.gethostname())[:60]
         return WorkerSettings(study=study, name=f"{host}-{uuid4().hex[:8]}")

@@ -55,9 +55,10 @@ class FleetLine(Strict):
     def words(self, candidates: int) -> str:
         """For a report: who measured what; `candidates` are this run's own."""
         elsewhere = sum(each.candidates for each in self.others)
+        whose = f"one of {len(self.others) + 1} workers" if self.others else "the only worker"
         told = (
-            f"one of {len(self.others) + 1} workers on study {self.study} (this one is "
-            f"{self.worker}): {candidates} candidates here, {elsewhere} elsewhere"
+            f"{whose} on study {self.study} (this one is {self.worker}): {candidates} candidates "
+            f"here, {elsewhere} elsewhere"
         )
         best = max(self.others, key=lambda each: each.best_value or 0.0, default=None)
         if best is not None and best.best_value is not None:

@@ -20,7 +20,9 @@ from typing import Any
 import optuna
 from optuna.distributions import BaseDistribution
 from optuna.storages import RDBStorage
+from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
+from sqlalchemy.exc import ArgumentError
 
 from tuner.search.dimensions import combination, distribution
 from tuner.search.storages import StorageUnusable, open_storage, reason_of
@@ -31,6 +33,10 @@ from tuner.sweep.space import Space
 
 GRACE = 4
 """Heartbeats that a worker may miss before it is taken for dead."""
+_OF_THE_URL = (ArgumentError, ImportError, ValueError)
+"""A URL that means nothing here, or a driver that is missing: the next try brings the same."""
+UNSAID_S = 10.0
+"""That a study is without an identity, at the most, while its creator lives."""
 _IDENTITY, _WORKER, _POINT, _VERDICT = (
     f"specbench {name}" for name in ("identity", "worker", "point", "verdict")
 )
@@ -219,15 +225,7 @@ def join(
     """
     storage = _opened(url, heartbeat_s)
     try:
-        study = optuna.create_study(
-            storage=storage, study_name=name, direction="maximize", load_if_exists=True
-        )
-        number = study._study_id
-        if _IDENTITY not in study.user_attrs:
-            if storage.get_n_trials(number):
-                raise UnlikeWorkersError("it is no study of specbench workers")
-            storage.set_study_user_attr(number, _IDENTITY, dict(identity))
-        known = storage.get_study_user_attrs(number)[_IDENTITY]
+        number, known = _begun(storage, name, identity)
     except UnlikeWorkersError:
         raise
     except Exception as error:
@@ -242,13 +240,38 @@ def join(
     return Fleet(storage, number, worker, space, heartbeat_s)
 
 
+def _begun(
+    storage: RDBStorage, name: str, identity: Mapping[str, Any]
+) -> tuple[int, Mapping[str, Any]]:
+    """The study, and the identity that it was begun with; one that is not there is begun here.
+
+    Who creates it says what it is of; everybody else waits for that, not to say something else.
+    """
+    directions = [StudyDirection.MAXIMIZE]
+    try:
+        number = storage.create_new_study(directions, name)
+        storage.set_study_user_attr(number, _IDENTITY, dict(identity))
+    except optuna.exceptions.DuplicatedStudyError:
+        number = storage.get_study_id_from_name(name)
+    end = time.monotonic() + UNSAID_S
+    while (known := storage.get_study_user_attrs(number).get(_IDENTITY)) is None:
+        if storage.get_n_trials(number) or storage.get_study_directions(number) != directions:
+            raise UnlikeWorkersError("it is no study of specbench workers")
+        if time.monotonic() > end:  # whoever created it was killed in that moment
+            storage.set_study_user_attr(number, _IDENTITY, dict(identity))
+        time.sleep(0.1)
+    return number, known
+
+
 def _opened(url: str, heartbeat_s: int) -> RDBStorage:
     """The storage; tried again, since workers that begin together in an empty database make its
     tables at the same time, and one of them is refused."""
     for wait in (0.5, 1.5, 3.0):
         try:
             return open_storage(url, heartbeat_s=heartbeat_s, grace_s=GRACE * heartbeat_s)
-        except StorageUnusable:
+        except StorageUnusable as error:
+            if error.__cause__ is None or isinstance(error.__cause__, _OF_THE_URL):
+                raise
             time.sleep(wait * random.uniform(0.5, 1.5))
     return open_storage(url, heartbeat_s=heartbeat_s, grace_s=GRACE * heartbeat_s)
 

@@ -90,4 +90,5 @@ def reason_of(error: Exception) -> str:
     cause: BaseException = error
     while cause.__cause__ is not None or cause.__context__ is not None:
         cause = cause.__cause__ or cause.__context__ or cause
-    return hidden((str(cause).splitlines() or [type(cause).__name__])[0])
+    told = hidden((str(cause).splitlines() or [type(cause).__name__])[0])
+    return f"its driver is not installed: {told}" if isinstance(cause, ImportError) else told
