@@ -1,5 +1,6 @@
 """A resume puts into the study what the sampler drew once, and asks it for nothing again."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -109,4 +110,101 @@ def test_a_ledger_of_an_older_specbench_is_replayed_by_asking(tmp_path: Path) ->
     history, _, _ = go(first, 9)
     again = make(loaded)
     assert again.replay(history) == 0
+    assert state(again) == state(first)
+
+
+def by_asking(asked: dict[Point, Asked]) -> dict[Point, Asked]:
+    """The same lines as an older specbench wrote them."""
+    return {point: replace(each, drawn=()) for point, each in asked.items()}
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random", "grid", GP])
+def test_recalled_is_what_asking_again_brings(tmp_path: Path, sampler: str) -> None:
+    """Points that shared a launch came unasked in between: each is a trial of its own."""
+    loaded = loaded_as(tmp_path, sampler, SWEEP)
+    first = make(loaded)
+    history, asked, _ = go(first, 5)
+    for point in [each for each in loaded.space.points if each not in dict(history)][:3]:
+        first.tell_unasked(point, measured(point))
+        history.append((point, measured(point)))
+    unasked = {point for point, _ in history[5:]}
+    more, more_asked, _ = go(first, 9)
+    history, asked = history + more, asked | more_asked
+    recalled, replayed = make(loaded), make(loaded)
+    assert recalled.replay(history, unasked, asked) == 0
+    assert replayed.replay(history, unasked, by_asking(asked)) == 0
+    assert state(recalled) == state(replayed) == state(first)
+    assert go(recalled, 6)[:2] == go(replayed, 6)[:2] == go(first, 6)[:2]
+
+
+def test_an_extended_search_goes_on_where_the_stages_had_ended(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`--trials +N` after "nothing better is left", interrupted: the sampler's turn stays its."""
+    text = SMALL.replace("sampler: SAMPLER,", "sampler: tpe, stages: [anchors, model],")
+    loaded = loaded_as(tmp_path, "extended", text)
+    first = a_staged_study(loaded)
+    history, asked, decided = go(first, 24, both)
+    assert first.handed_over is not None
+    assert "sampler" in {each.stage for each in decided.values()}
+    recalled = a_staged_study(loaded)
+    with monkeypatch.context() as patch:
+        patch.setattr(Study, "_ask", lambda *_: pytest.fail("a sampler was asked"))
+        assert recalled.replay(history, asked=asked, decided=decided) == 0
+    replayed = a_staged_study(loaded)
+    assert replayed.replay(history, asked=by_asking(asked), decided=decided) == 0
+    assert state(recalled) == state(replayed) == state(first)
+    assert recalled.handed_over == replayed.handed_over == first.handed_over
+    assert go(recalled, 4, both) == go(replayed, 4, both) == go(first, 4, both)
+
+
+@pytest.mark.parametrize("sampler", ["tpe", "random"])
+def test_what_was_measured_beside_others_is_asked_for_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sampler: str
+) -> None:
+    """With slots a draw was made while others had no verdict; the order of verdicts is another."""
+    loaded = loaded_as(tmp_path, sampler, SWEEP)
+    first = make(loaded)
+    history: History = []
+    asked: dict[Point, Asked] = {}
+    flying = [first.propose(), first.propose()]
+    for _ in range(12):
+        landed = flying.pop(-1)
+        first.tell(landed, measured(landed.point))
+        history.append((landed.point, measured(landed.point)))
+        asked[landed.point] = landed.asked
+        flying.append(first.propose())
+    for left in flying:
+        first.tell(left, measured(left.point))
+        history.append((left.point, measured(left.point)))
+        asked[left.point] = left.asked
+    again = make(loaded)
+    monkeypatch.setattr(Study, "_recall", lambda *_: pytest.fail("it was beside others"))
+    assert again.replay(history, asked=asked) == 0
+    assert state(again) == state(first)
+    assert again.propose().point == first.propose().point
+
+
+def test_lines_of_an_older_specbench_and_new_ones_after_them(tmp_path: Path) -> None:
+    """A run that was begun before the upgrade: half of its lines say what was drawn."""
+    loaded = loaded_as(tmp_path, "tpe", SWEEP)
+    first = make(loaded)
+    history, asked, _ = go(first, 16)
+    for point, _ in history[:8]:
+        del asked[point]
+    again = make(loaded)
+    assert again.replay(history, asked=asked) == 0
+    assert state(again) == state(first)
+    assert go(again, 4)[0] == go(first, 4)[0]
+
+
+def test_draws_of_another_point_are_not_believed(tmp_path: Path) -> None:
+    """Of a space whose values were put into another order: the places are there, and others'."""
+    loaded = loaded_as(tmp_path, "random", SWEEP)
+    first = make(loaded)
+    history, asked, _ = go(first, 12)
+    one, other = history[3][0], history[7][0]
+    asked[one] = replace(asked[one], drawn=asked[other].drawn)
+    again = make(loaded)
+    assert again.replay(history, asked=asked) == 0
     assert state(again) == state(first)

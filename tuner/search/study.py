@@ -220,11 +220,24 @@ class Study:
         it had one. See `recalled`, or `replayed` where that does not say enough."""
         told = Recollection(frozenset(unasked), asked or {}, decided or {})
         sizes = tuple(map(len, self._space.dimensions.values()))
-        if told.is_enough(self._spec.sampler, measured, sizes):
+        if told.is_enough(self._spec.sampler, measured, sizes) and self._leads_there(
+            measured, told
+        ):
             for point, verdict in measured:
                 self._recall(point, verdict, told)
             return 0
         return replay(self, measured, unasked, asked or {})
+
+    def _leads_there(self, measured: Sequence[tuple[Point, Verdict]], told: Recollection) -> bool:
+        """Whether what was drawn for each point ends with it, as `_sampled` does: else the space
+        has other values at these places, or somebody has changed a line."""
+        drawn = ((point, told.drawn(point)) for point, _ in measured if point not in told.unasked)
+        return all(
+            len(all_drawn) == MAX_WASTED
+            or self._space.at(self._answers.at_places(all_drawn[-1])) == point
+            for point, all_drawn in drawn
+            if all_drawn
+        )
 
     def _recall(self, point: Point, verdict: Verdict, told: Recollection) -> None:
         """What `propose` and `tell` did for a point, or `tell_unasked`, without asking again."""

@@ -90,7 +90,6 @@ class Space:
             )
         points: dict[Point, None] = {}
         used: set[tuple[str, str]] = set()
-        all_values = sum(len({repr(each) for each in v}) for v in self.dimensions.values())
         dropped: Counter[str] = Counter()
         collapsed: Counter[str] = Counter()
         excluded: dict[Point, str] = {}
@@ -105,8 +104,7 @@ class Space:
                 excluded[found] = REASON
                 dropped[REASON] += 1
                 continue
-            if len(used) < all_values:
-                used.update((name, repr(value)) for name, value in values.items())
+            used.update((name, repr(value)) for name, value in values.items())
             if found in points:
                 collapsed[self._why_equal(values)] += 1
             points[found] = None
