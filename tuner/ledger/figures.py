@@ -8,6 +8,7 @@ command, their figures by kind and length) is read from the line again when it i
 
 import json
 import math
+import zlib
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -28,12 +29,19 @@ class Line:
     start: int
     """Of its first byte, in bytes from the beginning of the file."""
     size: int
+    check: int
+    """CRC-32 of its bytes."""
+
+    @classmethod
+    def of(cls, data: bytes, file: Path, start: int) -> "Line":
+        """A line with these bytes."""
+        return cls(file, start, len(data), zlib.crc32(data))
 
     def read(self) -> dict[str, Any]:
         """The line's object. Raises UserError where the file has changed."""
         try:
             return _object(self)
-        except (OSError, ValueError) as error:
+        except (OSError, ValueError) as error:  # no other one is read at all
             message = "a line is not where it was, keep the file while it is read"
             raise UserError(message, self.file) from error
 
@@ -43,10 +51,9 @@ def _object(line: Line) -> dict[str, Any]:
     with line.file.open("rb") as file:
         file.seek(line.start)
         data = file.read(line.size)
-    found = json.loads(data)
-    if len(data) != line.size or not isinstance(found, dict):
+    if len(data) != line.size or zlib.crc32(data) != line.check:
         raise ValueError("another line")
-    return found
+    return dict(json.loads(data))
 
 
 _NOTHING = type(None)

@@ -137,7 +137,7 @@ def _parsed(lines: Iterable[bytes], path: Path) -> Ledger:
                 "run that ended while writing it); that trial is not counted"
             )
             break
-        place = Line(path, start, len(line))
+        place = Line.of(line, path, start)
         record = _record(line, place, number)
         if records and record.trial <= records[-1].trial:
             message = f"trial {record.trial} comes after {records[-1].trial}, restore the file"

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from io import FileIO
-from itertools import accumulate, pairwise
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -261,8 +261,8 @@ class Run(RunFolder):
             raise UserError(message, self.trials_file) from error
         ends = list(accumulate(map(len, written), initial=before))
         kept = [
-            compact(record.model_copy(), Line(self.trials_file, start, end - start))
-            for record, (start, end) in zip(records, pairwise(ends), strict=True)
+            compact(record.model_copy(), Line.of(line, self.trials_file, start))
+            for record, line, start in zip(records, written, ends[:-1], strict=True)
         ]
         self._held = Ledger((*self._held.records, *kept), size=ends[-1])
 
