@@ -2,8 +2,21 @@
 
 from pathlib import Path
 
+from tuner.engine.simulated.presets import preset_numbers
 from tuner.ledger.record import TrialRecord
 from tuner.sweep.door import LoadedSweep, load_sweep
+
+HURRY = 4.0
+HURRIED = (
+    "overrides: {"
+    + ", ".join(
+        f"{name}: {number.value / HURRY:.4g}"
+        for name, number in preset_numbers("quickstart").items()
+        if name.endswith("_ms")
+    )
+    + "}"
+)
+"""For `engine`: the same machine with all its times a quarter. For what is not about speeds."""
 
 TINY = """
 name: tiny

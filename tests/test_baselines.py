@@ -87,7 +87,7 @@ def go(loaded: LoadedSweep, run: Run, listener: Listener | None = None):
 def test_start_middle_and_end_also_after_an_interrupt(tmp_path: Path) -> None:
     """Otherwise a crash costs the run its last baseline, or gives it another answer."""
     loaded = tiny_sweep(tmp_path, search="sampler: grid", steps="1, 2, 3, 4", baselines=3)
-    assert make_plan(loaded, ()).estimate.launches == 1 + 8 + 2 + 1
+    assert make_plan(loaded).estimate.launches == 1 + 8 + 2 + 1
     run = begin_run(tmp_path / "runs", loaded, None)
 
     class Interrupting(Listener):

@@ -123,9 +123,9 @@ def test_a_run_that_began_without_it_goes_on_without_it(tmp_path: Path) -> None:
 
 def test_the_random_sampler_can_have_it_alone_and_the_plan_says_so(tmp_path: Path) -> None:
     loaded = tiny_sweep(tmp_path, search="sampler: random, stages: [comm], trials: 40")
-    plan = make_plan(loaded, [])
+    plan = make_plan(loaded)
     assert any("timed under 2 communication settings" in note for note in plan.notes)
-    assert not any("communication" in note for note in make_plan(tiny_sweep(tmp_path), []).notes)
+    assert not any("communication" in note for note in make_plan(tiny_sweep(tmp_path)).notes)
     loaded = tiny_sweep(tmp_path, search="sampler: random, stages: [comm], trials: 40")
     run = begin_run(tmp_path / "runs", loaded, None)
     assert go(loaded, run).trials == 3

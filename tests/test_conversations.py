@@ -119,7 +119,7 @@ def test_a_server_that_cannot_answer_ends_the_run_before_it_measures(tmp_path: P
 def test_the_launch_that_writes_answers_is_said_and_counted(tmp_path: Path) -> None:
     """`trial 0, baseline: launching` stood there twice, and one launch was not in the plan."""
     loaded = asking(tmp_path)
-    plan = make_plan(loaded, [])
+    plan = make_plan(loaded)
     assert any("writes the answers between turns first" in note for note in plan.notes)
     answered = loaded.path.with_name("answered.jsonl")
     told = [["What is 3 + 4?", "7", "Twice?", "14", "Why?"], ["How are you?"]]
@@ -136,7 +136,7 @@ def test_the_launch_that_writes_answers_is_said_and_counted(tmp_path: Path) -> N
     text = loaded.path.read_text().replace("p.jsonl", "answered.jsonl")
     whole = loaded.path.with_name("whole.yaml")
     whole.write_text(text)
-    assert plan.estimate.launches == make_plan(load_sweep(whole), []).estimate.launches + 1
+    assert plan.estimate.launches == make_plan(load_sweep(whole)).estimate.launches + 1
     run, out = begin_run(tmp_path / "out", loaded, None), io.StringIO()
     watch = Watch(Console(file=out, width=200), None, loaded)
     run_sweep(loaded, run, make_engine(loaded.sweep), watch)

@@ -15,7 +15,9 @@ from tuner.cli.commands import specbench
 from tuner.engine.make import make_engine
 from tuner.errors import UserError
 from tuner.ledger.run import Run
+from tuner.plan import make_plan
 from tuner.sweep.deadline import refused, when
+from tuner.sweep.door import load_sweep
 from tuner.sweep.model import SearchSpec
 
 LAUNCH_MIN = 10
@@ -164,6 +166,7 @@ def test_a_deadline_that_is_over_is_refused_before_a_folder_is_made(tmp_path: Pa
 
     done = sweep()
     assert "search.deadline 2020-01-01T07:30+01:00 is over" in str(done.exception)
+    assert any("07:30+01:00 is over" in note for note in make_plan(load_sweep(file)).notes)
     assert not (tmp_path / "out").exists()
     assert "'soon' is no time" in sweep("--deadline", "soon").output
     later = (datetime.now().astimezone() + timedelta(days=1)).isoformat()

@@ -6,15 +6,18 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from tests.cli.test_long_runs import until
 from tests.engine.fake_nvml import FakeNvml
+from tuner.cli.commands import specbench
 from tuner.engine import gpu
 from tuner.errors import UserError
-from tuner.ledger.gpu_claims import FOLDER_VARIABLE, claimed, gpus_used, holders
+from tuner.ledger.gpu_claims import FOLDER_VARIABLE, Claims, claimed, gpus_used, holders
 from tuner.sweep.door import load_sweep
 from tuner.sweep.model import Sweep
 
@@ -161,22 +164,43 @@ def test_a_run_takes_the_gpus_of_its_servers_and_no_others(
     assert list(gpus_used(sweep, environment)) == used
 
 
+def held(
+    sweep: Sweep, environment: dict[str, str], *, share: bool
+) -> AbstractContextManager[Claims]:
+    return claimed(gpus_used(sweep, environment), environment, share=share)
+
+
 def test_locks_are_let_go_and_name_their_holder(nvml: FakeNvml, tmp_path: Path) -> None:
     sweep, locks = sweep_of(tmp_path), {FOLDER_VARIABLE: str(tmp_path / "locks")}
-    with claimed(sweep, locks, share=False) as first:
+    with held(sweep, locks, share=False) as first:
         assert holders(sweep, locks) == ["GPU 0 is used by another specbench run"]
         first.tell(tmp_path)
         named = f"the specbench run {tmp_path} (process {os.getpid()})"
         with pytest.raises(UserError, match="two runs on one GPU") as refusal:
-            claimed(sweep, locks, share=False).__enter__()
+            held(sweep, locks, share=False).__enter__()
         assert named in str(refusal.value)
-        with claimed(sweep, locks, share=True) as second:
+        with held(sweep, locks, share=True) as second:
             assert named in second.notes[0]
         assert holders(sweep, locks) == [f"GPU 0 is used by {named}"]
-        with claimed(sweep, {**locks, "CUDA_VISIBLE_DEVICES": "1"}, share=False) as beside:
+        with held(sweep, {**locks, "CUDA_VISIBLE_DEVICES": "1"}, share=False) as beside:
             assert beside.notes == ()
-    with claimed(sweep, locks, share=False) as third:
+    with held(sweep, locks, share=False) as third:
         assert third.notes == ()
+
+
+@pytest.mark.parametrize("by_hand", [True, False])
+def test_communication_is_not_timed_beside_a_run(
+    nvml: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, by_hand: bool
+) -> None:
+    """Else both the run's tok/s and the settings' microseconds are each other's."""
+    sweep, locks = sweep_of(tmp_path), {FOLDER_VARIABLE: str(tmp_path / "locks")}
+    monkeypatch.setenv(FOLDER_VARIABLE, locks[FOLDER_VARIABLE])
+    words = ["--tp", "2", "--hidden", "64", "--tokens", "1"]
+    file = str(tmp_path / "s.yaml")
+    with held(sweep, locks, share=False):
+        done = CliRunner().invoke(specbench, ["comm", *(words if by_hand else [file])])
+    assert isinstance(done.exception, UserError)
+    assert "GPU 0 is used by" in str(done.exception)
 
 
 def test_a_folder_of_locks_that_is_somebody_else_s_holds_up_nobody(
@@ -194,13 +218,13 @@ def test_a_folder_of_locks_that_is_somebody_else_s_holds_up_nobody(
     ):
         place = tmp_path / f"locks{number}"
         make(place)
-        with claimed(sweep, {FOLDER_VARIABLE: str(place)}, share=False) as claims:
+        with held(sweep, {FOLDER_VARIABLE: str(place)}, share=False) as claims:
             assert "is no folder of this user's alone" in claims.notes[0]
     assert list(own.iterdir()) == []
     taken = tmp_path / "locks"
     taken.mkdir(mode=0o700)
     (taken / nvml.nvmlDeviceGetUUID(0)).symlink_to(own / "file")
-    with claimed(sweep, {FOLDER_VARIABLE: str(taken)}, share=False) as claims:
+    with held(sweep, {FOLDER_VARIABLE: str(taken)}, share=False) as claims:
         assert "not known" in claims.notes[0]
     assert list(own.iterdir()) == []
 

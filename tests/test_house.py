@@ -23,6 +23,7 @@ FLOORS = (
     "ledger",
     "trial",
     "cluster",
+    "estimate",
     "plan",
     "choice",
     "kinds",
@@ -117,6 +118,7 @@ WALL_CLOCK = {
     "campaign/telling.py",  # dates
     "ledger/at_work.py",
     "ledger/run.py",  # names and dates, which a step of the clock makes odd and nothing worse
+    "plan.py",  # how far off a deadline is
     "search/shown.py",
     "trial/bench.py",
 }

@@ -10,7 +10,7 @@ import pytest
 
 from tests.measure.make import World, sample, window
 from tests.played import known_windows
-from tests.sweeps import Listener
+from tests.sweeps import HURRIED, Listener
 from tuner.campaign.campaign import begin_run, reopen_run, run_sweep
 from tuner.engine.make import make_engine
 from tuner.errors import EngineFailure, Failure
@@ -44,7 +44,7 @@ search: {sampler: grid}
 
 def raced(folder: Path, **parts: str) -> LoadedSweep:
     words = {"SERVER": "", "STEPS": "3", "LEVELS": "1", "MEASURE": "racing: true", **parts}
-    text = SWEEP
+    text = SWEEP.replace("preset: quickstart", f"preset: quickstart, {HURRIED}")
     for name, word in words.items():
         text = text.replace(name, word)
     path = folder / "raced.yaml"

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sweeps import Listener, tiny_sweep
+from tests.sweeps import HURRIED, Listener, tiny_sweep
 from tuner.campaign.campaign import begin_run, reopen_run, run_sweep
 from tuner.engine.make import make_engine
 from tuner.engine.simulated.turns import NUMBERS
@@ -35,6 +35,7 @@ def a_sweep(folder: Path, faults: str = "", **changes: str) -> LoadedSweep:
     """Two chains under `LL`, where both beat the baseline, with eight prompts."""
     path = tiny_sweep(folder, faults, "sampler: grid", "2, 3").path
     text = path.read_text().replace("[unset, LL]", "[LL]").replace("requests: 3", "requests: 8")
+    text = text.replace("preset: quickstart", f"preset: quickstart, {HURRIED}")
     for old, new in changes.items():
         assert old in text
         text = text.replace(old, new)

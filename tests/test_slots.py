@@ -11,6 +11,7 @@ from unittest.mock import patch
 import psutil
 import pytest
 
+import tuner
 from tests import seals
 from tests.engine.launching import processes_with
 from tests.seals import SEAL
@@ -126,6 +127,10 @@ def test_servers_side_by_side_share_nothing_and_what_decides_runs_alone(
     assert {each.place and each.place.name for each in records} == {"slot 0", "slot 1"}
     assert any(not each.place.alone for each in run.ledger().candidates if each.place)
     assert "confirm" in [each.role for each in records]
+    frame = tuner.load_run(run.path).trials
+    assert list(frame["place"]) == [each.place and each.place.name for each in records]
+    assert set(frame.query("role == 'baseline'")["alone"]) == {True}
+    assert set(frame.query("role == 'abreast'")["alone"]) == {False}
     assert [each.trial for each in records] == list(range(len(records)))
     assert sorted(each.launch_id for each in records) == list(range(len(records)))
     assert left_behind(seal) == [] and footprints(run.logs) == []

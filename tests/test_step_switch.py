@@ -267,7 +267,7 @@ def test_a_winner_that_does_not_start_alone_gives_way_to_the_next(tmp_path: Path
 
 def test_a_plan_counts_launches_by_blocks_and_shows_what_production_runs(tmp_path: Path):
     loaded = switched(tmp_path, STEPS="1, 2, 3, 4", ENV="unset, LL")
-    plan = make_plan(loaded, ())
+    plan = make_plan(loaded)
     # The winner's own launch, its settings without speculation; two are measured on other prompts.
     assert (plan.estimate.launches, plan.estimate.trials) == (1 + 2 + 2, 1 + 8 + 2 + 2)
     assert any("one launch measures 4 chain lengths" in note for note in plan.notes)
@@ -282,7 +282,7 @@ def test_a_plan_counts_launches_by_blocks_and_shows_what_production_runs(tmp_pat
 
 def test_a_release_that_cannot_switch_has_one_launch_a_point_and_the_plan_says_so(tmp_path: Path):
     loaded = switched(tmp_path, FAULTS="release: 0.5.8")
-    plan = make_plan(loaded, ())
+    plan = make_plan(loaded)
     assert (plan.estimate.launches, plan.shared) == (1 + 3 + 1, ())
     (note,) = [note for note in plan.notes if note.startswith("one launch a point: ")]
     assert "0.5.8" in note

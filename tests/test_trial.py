@@ -132,7 +132,7 @@ def test_random_prompts_are_told_before_and_after(tmp_path: Path):
     text = loaded.text.replace("workload: {", "workload: {prompts: noise.jsonl, ")
     loaded.path.write_text(text)
     loaded = load_sweep(loaded.path)
-    assert any("stand in no order" in note for note in make_plan(loaded, ()).notes)
+    assert any("stand in no order" in note for note in make_plan(loaded).notes)
     run = begin_run(tmp_path / "runs", loaded, None)
     with run.locked():
         bench = Bench.prepare(make_engine(loaded.sweep), loaded, run, lambda phase: None)

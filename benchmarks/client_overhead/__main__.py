@@ -31,7 +31,7 @@ FLOOD_TOKENS, PACED_TOKENS = 256, 128
 FULL = {1: (64, 6), 64: (512, 192), 256: (1024, 512)}
 QUICK = {64: (256, 128)}
 """Requests of each load by concurrency: flood, paced."""
-BOUND_MS = (20.0, 10.0, 7.0, 6.0, 5.0, 4.5, 4.0, 3.5, 3.0)
+BOUND_MS = (20.0, 10.0, 7.0, 5.0, 4.0, 3.0, 2.5, 2.0, 1.5, 1.0)
 
 
 def runs(rivals: Sequence[Entrant], sizes: dict[int, tuple[int, int]]) -> Iterator[Measured]:

@@ -187,7 +187,7 @@ def test_a_plan_shows_every_ranks_command(tmp_path: Path) -> None:
     """What is typed on each node, without a cluster and without Ray."""
     file = tiny_sweep(tmp_path).path
     file.write_text(file.read_text() + "server: {flags: {nnodes: 2}}\n")
-    plan = make_plan(load_sweep(file), [])
+    plan = make_plan(load_sweep(file))
     shown = [" ".join(each.argv) for each in of_every_rank(plan.baseline)]
     assert [f"--nnodes 2 --node-rank {r} --dist-init-addr RANK0:DIST_PORT" in words
             for r, words in enumerate(shown)] == [True, True]  # fmt: skip

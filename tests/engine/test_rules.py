@@ -280,7 +280,7 @@ def test_a_release_in_the_file_is_checked_at_its_line(tmp_path: Path) -> None:
 def test_plans_for_0_5_8_and_0_5_23_differ_where_they_must() -> None:
     """The same file, two releases: only spellings and notes differ."""
     loaded = load_sweep(Path(__file__).parents[2] / "sweeps/h200_llama8b_eagle3.yaml")
-    old, new = (make_plan(loaded, [], release) for release in ("0.5.8", "0.5.23"))
+    old, new = (make_plan(loaded, release=release) for release in ("0.5.8", "0.5.23"))
     assert [point for point, _ in old.commands] == [point for point, _ in new.commands]
     for before, after in zip(
         (old.baseline, *(command for _, command in old.commands)),

@@ -7,7 +7,8 @@ import pytest
 from tests.sweep.conftest import BASE
 from tuner.engine.make import make_engine
 from tuner.errors import UserError
-from tuner.plan import earlier_trials, make_plan
+from tuner.estimate import Earlier, earlier_runs
+from tuner.plan import make_plan
 from tuner.sweep.door import LoadedSweep, load_sweep
 
 WRONG = [
@@ -41,7 +42,7 @@ def test_a_wrong_key_is_refused_at_its_line(tmp_path: Path, keys: str, said: str
     """Otherwise it comes out as a server that died, after a run folder was made."""
     loaded = played(tmp_path, keys)
     with pytest.raises(UserError) as caught:
-        make_plan(loaded, ())
+        make_plan(loaded)
     assert str(caught.value).startswith(f"{tmp_path}/s.yaml:2: engine.")
     assert said in str(caught.value)
 
@@ -54,7 +55,7 @@ def test_a_wrong_key_is_refused_at_its_line(tmp_path: Path, keys: str, said: str
     ],
 )
 def test_right_keys_pass(tmp_path: Path, keys: str) -> None:
-    assert make_plan(played(tmp_path, keys), ()).commands
+    assert make_plan(played(tmp_path, keys)).commands
 
 
 def test_a_prefix_that_is_no_program_is_refused_where_something_is_launched(tmp_path: Path) -> None:
@@ -84,4 +85,4 @@ def test_an_old_damaged_run_does_not_stop_a_plan(tmp_path: Path) -> None:
         (tmp_path / name).mkdir()
         for file, text in files.items():
             (tmp_path / name / file).write_text(text)
-    assert earlier_trials(tmp_path, "simulated") == []
+    assert earlier_runs(tmp_path, "simulated") == Earlier([])

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from tuner.measure.gpus import GpuTrace
+from tuner.measure.gpu_trace import GpuTrace
 from tuner.measure.samples import RequestSample, SpecCounts, Window
 
 

@@ -117,6 +117,16 @@ def test_a_fast_first_window_is_a_machine_that_slows_down() -> None:
     assert checks == ["noisy", "slowing down"]
 
 
+@pytest.mark.parametrize("third", [7.5, 13.0])
+def test_an_odd_window_that_is_not_the_first_is_noise(third: float) -> None:
+    """Otherwise one disturbed window at the end has the user warm up longer, for nothing."""
+    good = level()[1]
+    checks = [
+        doubt.check for doubt in found(PLAIN, good, good, Window(1, third, 0.1, good.samples))
+    ]
+    assert checks == ["noisy"]
+
+
 def test_prefill_that_is_half_or_less_is_not_told() -> None:
     """A note on every run is read by nobody."""
     assert found(PLAIN, *[Window(1, 10.0, 0.1, (sample((5.0, 10.0), (1, 999)),))] * 2) == []

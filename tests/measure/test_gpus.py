@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.measure.make import sample, trace, window
-from tuner.measure.gpus import REASONS, GpuTrace, gpu_figures
+from tuner.measure.gpu_trace import GpuTrace
+from tuner.measure.gpus import REASONS, gpu_figures
 from tuner.measure.metrics import summarise
 
 

@@ -101,30 +101,30 @@ def test_a_run_s_own_logs_correct_the_estimate(tmp_path: Path) -> None:
 def test_only_placements_that_cannot_fit_are_left_out(tmp_path: Path) -> None:
     """On GPUs of 9.2 GiB the draft fits where it is shared, and not whole on each of them."""
     sweep = loaded(tmp_path)
-    plan = make_plan(sweep, [], gpu_gib=9.2)
+    plan = make_plan(sweep, gpu_gib=9.2)
     assert [each.draft_tp for each in plan.loaded.space.points] == ["target", "target"]
     [(why, count)] = plan.loaded.space.dropped.items()
     assert count == 2
     assert why == "the weights of target and draft take 9.6 GiB, a GPU has 9.2"
-    assert make_plan(sweep, [], gpu_gib=10.0).loaded.space.points == sweep.space.points
+    assert make_plan(sweep, gpu_gib=10.0).loaded.space.points == sweep.space.points
 
 
 def test_a_share_for_weights_and_cache_that_the_weights_alone_exceed(tmp_path: Path) -> None:
     """SGLang ends such a server after it has loaded the weights."""
     sweep = loaded(tmp_path, "mem-fraction-static: 0.55")
-    [why] = make_plan(sweep, [], gpu_gib=16.0).loaded.space.dropped
+    [why] = make_plan(sweep, gpu_gib=16.0).loaded.space.dropped
     assert why == (
         "the weights of target and draft take 9.6 GiB while they load, and mem-fraction-static "
         "0.55 leaves 8.8: a GPU has 16.0"
     )
-    assert make_plan(sweep, [], gpu_gib=18.0).loaded.space.points == sweep.space.points
+    assert make_plan(sweep, gpu_gib=18.0).loaded.space.points == sweep.space.points
     older = loaded(tmp_path, "mem-fraction-static: 0.55", "0.5.13")  # the draft is loaded later
-    assert make_plan(older, [], gpu_gib=16.0).loaded.space.points == sweep.space.points
+    assert make_plan(older, gpu_gib=16.0).loaded.space.points == sweep.space.points
 
 
 def test_a_target_that_fits_on_no_gpu_is_a_mistake_in_the_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"model.tp: the target's weights take 7.5 GiB") as caught:
-        make_plan(loaded(tmp_path), [], gpu_gib=7.0)
+        make_plan(loaded(tmp_path), gpu_gib=7.0)
     assert str(caught.value.where).endswith("sweep.yaml:4")
 
 
@@ -137,22 +137,22 @@ def test_a_near_estimate_refuses_less_than_an_exact_one(tmp_path: Path) -> None:
         assert found.draft is not None
         whole = found.target + found.draft
         with pytest.raises(UserError):
-            make_plan(sweep, [], gpu_gib=refused * whole)
-        made = make_plan(sweep, [], gpu_gib=(refused + 0.07) * whole)
+            make_plan(sweep, gpu_gib=refused * whole)
+        made = make_plan(sweep, gpu_gib=(refused + 0.07) * whole)
         assert len(made.loaded.space.points) == 2
 
 
 def test_models_elsewhere_are_launched_and_not_judged(tmp_path: Path) -> None:
     sweep = loaded(tmp_path)
     (tmp_path / "target" / "config.json").unlink()
-    plan = make_plan(sweep, [], gpu_gib=1.0)
+    plan = make_plan(sweep, gpu_gib=1.0)
     assert plan.loaded.space.points == sweep.space.points
     assert plan.memory is not None
     assert "has no config.json" in words(plan.memory.servers[0].memory, 1.0)
 
 
 def test_equal_servers_are_told_once(tmp_path: Path) -> None:
-    plan = make_plan(loaded(tmp_path, "mem-fraction-static: 0.6"), [], gpu_gib=140.4)
+    plan = make_plan(loaded(tmp_path, "mem-fraction-static: 0.6"), gpu_gib=140.4)
     assert isinstance(plan.memory, MemoryPlan)
     labels = [each.label for each in plan.memory.servers]
     shared, alone = "1 step, 2 tokens and 1 more", "1 step, 2 tokens, draft TP 1 and 1 more"
@@ -165,7 +165,7 @@ def test_equal_servers_are_told_once(tmp_path: Path) -> None:
 def test_without_a_gpu_nothing_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuner.memory.models.visible_gpus", lambda environment: None)
     sweep = loaded(tmp_path)
-    plan = make_plan(sweep, [])
+    plan = make_plan(sweep)
     assert plan.memory is None
     engine = make_engine(sweep.sweep)
     checked = engine.check(sweep)

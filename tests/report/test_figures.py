@@ -11,6 +11,7 @@ from tuner.ledger.run import Run
 from tuner.report import drawing
 from tuner.report.figures import acceptance_by_position, draw_figures
 from tuner.report.findings import Findings
+from tuner.report.load_figure import chosen, speedup_by_load
 from tuner.report.step_figures import series, with_gaps
 from tuner.sweep.point import Point
 
@@ -95,6 +96,27 @@ def test_a_marker_at_one_hundred_percent_is_whole(
     (line,) = figures[0].axes[0].lines
     assert list(line.get_ydata()) == [1.0, 1.0]
     assert not line.get_clip_on()
+
+
+def test_where_speculation_stops_paying_is_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The best over all levels first, then each level's own fastest, each once."""
+    trials = [Trial(None, 90.0), *(Trial(chain(n), 130.0 - n) for n in (2, 3, 4))]
+    sweep = SWEEP.replace("concurrency: [1]", "concurrency: [1, 8, 64]")
+    run = make_run(tmp_path, trials, sweep=sweep, levels=(1, 8, 64))
+    assert "speedup_by_load" in names(run)
+    drawn = (run.figures / "speedup_by_load.svg").read_text()
+    assert ">concurrency<" in drawn and ">64<" in drawn
+    figures = []
+    monkeypatch.setattr(drawing, "save", lambda figure, *rest: figures.append(figure))
+    findings = Findings(run)
+    speedup_by_load(findings, run.figures)
+    lines = list(figures[0].axes[0].containers)
+    assert [each.get_label() for each in lines] == [each.label for each in chosen(findings)]
+    assert lines[0].get_label() == findings.best.label
+    ratios = [findings.best.speedups[level].value for level in (1, 8, 64)]
+    assert list(lines[0].lines[0].get_ydata()) == ratios
 
 
 def test_many_levels_are_thinned_to_four_panels(tmp_path: Path) -> None:

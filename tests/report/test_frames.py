@@ -55,6 +55,8 @@ def test_what_was_not_measured_is_missing_and_not_zero(tmp_path: Path) -> None:
     assert run.trials.query("role == 'baseline'")["num_steps"].isna().all()
     assert run.requests.query("role == 'baseline'")["verifies"].isna().all()
     assert list(run.trials["failure"])[3] == "OOM"
+    assert run.trials["place"].isna().all()
+    assert run.trials["alone"].all(), "one place: nothing else of the run was at work"
 
 
 def test_samples_give_the_metrics_again(tmp_path: Path) -> None:

@@ -30,7 +30,7 @@ search: {stages: []}
 def planned(folder: Path, flags: str) -> tuple[list[str], tuple[str, ...]]:
     file = folder / "x.yaml"
     file.write_text(SWEEP.replace("FLAGS", flags))
-    plan = make_plan(load_sweep(file), [])
+    plan = make_plan(load_sweep(file))
     words = [word for _, command in plan.commands for word in command.argv]
     return [*words, *plan.baseline.argv], plan.notes
 

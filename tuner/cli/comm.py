@@ -3,6 +3,7 @@
 import json
 import os
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ from tuner.comm.results import CommResults, Measured
 from tuner.comm.screening import Screened, screened
 from tuner.comm.settings import Setting
 from tuner.errors import UserError
-from tuner.sweep.door import load_sweep
+from tuner.ledger.gpu_claims import claimed, gpus_used, visible_gpus
+from tuner.sweep.door import LoadedSweep, load_sweep
 from tuner.sweep.durations import parse_duration
 
 UNIT = "microseconds of one all-reduce; in brackets 95 % intervals over the rounds"
@@ -80,7 +82,13 @@ def _dtype(given: str | None) -> str | None:
 
 
 def run_comm(
-    file: Path | None, engine: str | None, wanted: Wanted, out: Path | None, as_json: bool
+    file: Path | None,
+    engine: str | None,
+    wanted: Wanted,
+    out: Path | None,
+    as_json: bool,
+    *,
+    share_gpus: bool,
 ) -> None:
     """Measure, print, and write the file. Raises UserError and EngineFailure."""
     if out is not None and not out.parent.is_dir():
@@ -88,7 +96,7 @@ def run_comm(
             "there is no such folder, give --out a file in one that is there", out.parent
         )
     end_on_signals()
-    results = _measure(file, engine, wanted)
+    results = _measure(file, engine, wanted, share_gpus=share_gpus)
     decided = screened(results)
     text = json.dumps({**results.to_json(), "screened": decided.to_json()}, indent=2)
     if out is not None:
@@ -99,12 +107,30 @@ def run_comm(
         _show(results, decided, out)
 
 
-def _measure(file: Path | None, engine: str | None, wanted: Wanted) -> CommResults:
-    if file is None:
-        if engine is not None:
-            raise UserError("--engine is for a sweep file, give one")
-        return run_job(job_by_hand(wanted, os.environ), _say)
-    return measure_comm(load_sweep(file, engine=engine), wanted, os.environ, _say)
+def _measure(
+    file: Path | None, engine: str | None, wanted: Wanted, *, share_gpus: bool
+) -> CommResults:
+    if file is None and engine is not None:
+        raise UserError("--engine is for a sweep file, give one")
+    loaded = None if file is None else load_sweep(file, engine=engine)
+    job = job_by_hand(wanted, os.environ) if loaded is None else None
+    with claimed(_gpus(loaded, wanted), os.environ, share=share_gpus) as claims:
+        for note in claims.notes:
+            _say(note)
+        if job is not None:
+            return run_job(job, _say)
+        assert loaded is not None
+        return measure_comm(loaded, wanted, os.environ, _say)
+
+
+def _gpus(loaded: LoadedSweep | None, wanted: Wanted) -> Mapping[str, str]:
+    """UUIDs by name of the GPUs that are timed."""
+    if wanted.device == "cpu":
+        return {}
+    used = None if loaded is None else gpus_used(loaded.sweep, os.environ)
+    if used is not None and (wanted.tp is None or not used):
+        return used
+    return dict(islice(visible_gpus(os.environ).items(), wanted.tp))
 
 
 def _say(line: str) -> None:

@@ -129,7 +129,8 @@ def plan(
 ) -> None:
     """Show what a sweep would launch, with the exact commands. Launches nothing."""
     from tuner.cli.show import show_plan
-    from tuner.plan import earlier_trials, make_plan
+    from tuner.estimate import earlier_runs
+    from tuner.plan import make_plan
     from tuner.sweep.door import load_sweep, with_slots, with_trials
 
     loaded = load_sweep(file, engine=engine)
@@ -137,7 +138,7 @@ def plan(
         loaded = with_trials(loaded, trials.of_new_run())
     if slots is not None:
         loaded = with_slots(loaded, slots)
-    earlier = earlier_trials(Path("results") / loaded.sweep.name, loaded.sweep.engine.kind)
+    earlier = earlier_runs(Path("results") / loaded.sweep.name, loaded.sweep.engine.kind)
     made = make_plan(loaded, earlier, release, gpu_memory, launch)
     if trials is not None and (unused := unused_trials(made.loaded)):
         made = replace(made, notes=(*made.notes, unused))
@@ -177,10 +178,16 @@ def doctor(file: Path | None, out: Path | None, engine: str | None, as_json: boo
 @click.option("--rounds", type=click.IntRange(2, 100), default=4, show_default=True)
 @click.option("--limit", default="60s", show_default=True, help="Longer silence is a hang.")
 @click.option("--at-once", type=click.IntRange(1, 64), help="Process groups up at a time.")
+@click.option("--share-gpus", is_flag=True, help="Also beside a specbench run on them.")
 @click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the JSON here.")
 @click.option("--json", "as_json", is_flag=True, help="Print the JSON on stdout.")
 def comm(
-    file: Path | None, engine: str | None, out: Path | None, as_json: bool, **options: Any
+    file: Path | None,
+    engine: str | None,
+    share_gpus: bool,
+    out: Path | None,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Time all-reduces of the model's sizes under each NCCL setting of SWEEP.
 
@@ -190,7 +197,7 @@ def comm(
     """
     from tuner.cli.comm import run_comm, wanted_of
 
-    run_comm(file, engine, wanted_of(options), out, as_json)
+    run_comm(file, engine, wanted_of(options), out, as_json, share_gpus=share_gpus)
 
 
 @specbench.command()

@@ -29,7 +29,7 @@ from tuner.engine.make import make_engine
 from tuner.engine.process import interrupts_deferred
 from tuner.errors import EngineFailure, UserError
 from tuner.ledger.fleet_line import WorkerSettings
-from tuner.ledger.gpu_claims import Claims, claimed
+from tuner.ledger.gpu_claims import Claims, claimed, gpus_used
 from tuner.ledger.run import Run
 from tuner.memory.fits import machine_of, narrowed
 from tuner.memory.guard import guarded
@@ -104,7 +104,8 @@ def _claimed(loaded: LoadedSweep, options: SweepOptions) -> AbstractContextManag
     """The GPUs here, for this run alone; on a cluster that is Ray's business."""
     if options.ray is not None:
         return nullcontext(Claims({}))
-    return claimed(loaded.sweep, os.environ, share=options.share_gpus)
+    gpus = gpus_used(loaded.sweep, os.environ)
+    return claimed(gpus, os.environ, share=options.share_gpus)
 
 
 def _go(

@@ -13,7 +13,7 @@ from threading import Event, Thread
 from typing import Any
 
 from tuner.engine.gpu import MARGIN_BYTES, ask_nvml, used_memory
-from tuner.measure.gpus import GpuTrace
+from tuner.measure.gpu_trace import GpuTrace
 
 PERIOD_S = 1.0
 FIRST_S = 0.25

@@ -1,7 +1,7 @@
 """One specbench run on a GPU at a time.
 
-Two runs on one GPU measure each other. So a run that launches SGLang here locks a file for each GPU
-that its servers use, by the GPU's UUID, in a folder of this user's; the kernel ends the lock with
+Two runs on one GPU measure each other. So whatever measures on GPUs here locks a file for each one
+that it uses, by the GPU's UUID, in a folder of this user's; the kernel ends the lock with
 the process, however that ends. Servers do not inherit it. What strangers hold of a GPU is no claim:
 that is told as a doubt (engine/gpu.py).
 """
@@ -63,7 +63,7 @@ def gpus_used(sweep: Sweep, inherited: Mapping[str, str]) -> dict[str, str]:
     elsewhere = bool(prefix) and PurePath(prefix[0]).name not in LOCAL
     if sweep.engine.kind != "sglang" or elsewhere or not launches.takes_gpus:
         return {}
-    visible = ask_nvml(launches.environment, _uuids) or {}
+    visible = visible_gpus(launches.environment)
     varied = {*sweep.space.flags, *sweep.baseline.flags, *launches.varied}
     if varied & {"base-gpu-id", "gpu-id-step", "CUDA_VISIBLE_DEVICES"}:
         return visible
@@ -74,6 +74,11 @@ def gpus_used(sweep: Sweep, inherited: Mapping[str, str]) -> dict[str, str]:
     else:
         count *= sweep.slots
     return dict(islice(visible.items(), first, first + count * step, step))
+
+
+def visible_gpus(environment: Mapping[str, str]) -> dict[str, str]:
+    """UUIDs by name of the GPUs that CUDA would show, in its order; {} where NVML knows none."""
+    return ask_nvml(environment, _uuids) or {}
 
 
 _PLACES = (("base-gpu-id", 0), ("gpu-id-step", 1))
@@ -89,13 +94,14 @@ def _uuids(nvml: Any, handles: Mapping[str, Any]) -> dict[str, str]:
 
 
 @contextmanager
-def claimed(sweep: Sweep, inherited: Mapping[str, str], *, share: bool) -> Iterator[Claims]:
-    """Hold the sweep's GPUs while the block runs.
+def claimed(
+    gpus: Mapping[str, str], inherited: Mapping[str, str], *, share: bool
+) -> Iterator[Claims]:
+    """Hold these GPUs, UUIDs by name, while the block runs.
 
     Raises UserError where another run has one of them; with `share` that is a note. Where no lock
     can be had at all, that is a note too.
     """
-    gpus = gpus_used(sweep, inherited)
     with ExitStack() as stack:
         claims = Claims(gpus)
         if gpus:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tuner.measure.counters import EngineCounters
-from tuner.measure.gpus import GpuTrace
+from tuner.measure.gpu_trace import GpuTrace
 
 
 @dataclass(frozen=True)

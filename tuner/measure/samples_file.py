@@ -24,7 +24,7 @@ from typing import Any, NoReturn
 
 from tuner.errors import UserError
 from tuner.measure.counters import EngineCounters
-from tuner.measure.gpus import GpuTrace
+from tuner.measure.gpu_trace import GpuTrace
 from tuner.measure.samples import RequestSample, SpecCounts, Window
 from tuner.sweep.level import Level, Rate, level_of
 from tuner.whole import replacing

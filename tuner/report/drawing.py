@@ -1,6 +1,7 @@
 """How every figure looks and is saved: one style, and files that do not change without cause."""
 
 import math
+import textwrap
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -109,6 +110,12 @@ def legend(figure: Figure, ax: Axes, columns: int = 3) -> None:
     """One legend for all panels, under them, where it hides no point."""
     handles, labels = ax.get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=min(columns, len(labels)))
+
+
+def wrapped(text: str, width: int) -> str:
+    """In lines of at most `width` letters, three of them."""
+    lines = textwrap.wrap(text, width, max_lines=3, placeholder=" ...", break_on_hyphens=False)
+    return "\n".join(lines)
 
 
 def save(figure: Figure, folder: Path, name: str, alt: str) -> Drawn:

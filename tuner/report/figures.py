@@ -1,6 +1,5 @@
 """The figures of a run. One that would have nothing to show is left out."""
 
-import textwrap
 from collections.abc import Sequence
 from itertools import accumulate, islice
 from pathlib import Path
@@ -13,6 +12,7 @@ from tuner.report import drawing
 from tuner.report.cycle_figure import cycle_parts
 from tuner.report.drawing import BLUE, LINES, MARKERS, SERIES, VERMILLION, Drawn
 from tuner.report.findings import Findings, Measured
+from tuner.report.load_figure import speedup_by_load
 from tuner.report.step_figures import accept_length_by_steps, tok_s_by_steps
 
 MOST_TRIALS = 1000
@@ -26,6 +26,7 @@ def draw_figures(findings: Findings, folder: Path) -> list[Drawn]:
     with drawing.style():
         drawn = [
             speedups(findings, folder),
+            speedup_by_load(findings, folder),
             tok_s_by_steps(findings, folder),
             accept_length_by_steps(findings, folder),
             acceptance_by_position(findings, folder),
@@ -157,7 +158,7 @@ def history(findings: Findings, folder: Path) -> Drawn | None:
     ax.set_xlabel("trial")
     ax.set_ylabel("speed-up over no speculation")
     drawing.legend(figure, ax)
-    words = _wrapped(f"Optimisation history, {findings.objective_words()}", 90)
+    words = drawing.wrapped(f"Optimisation history, {findings.objective_words()}", 90)
     drawing.title(figure, words, findings.simulated)
     return drawing.save(figure, folder, "history", "Speed-up of each trial and the best so far")
 
@@ -171,10 +172,5 @@ def _short_labels(shown: Sequence[Measured]) -> tuple[str, list[str]]:
     labels = []
     for each in shown:
         rest = [part for part in each.label.split(", ") if part not in common]
-        labels.append(_wrapped(", ".join(rest) or each.label, 44))
-    return (_wrapped(f", all with {', '.join(common)}", 90) if common else ""), labels
-
-
-def _wrapped(text: str, width: int) -> str:
-    lines = textwrap.wrap(text, width, max_lines=3, placeholder=" ...", break_on_hyphens=False)
-    return "\n".join(lines)
+        labels.append(drawing.wrapped(", ".join(rest) or each.label, 44))
+    return (drawing.wrapped(f", all with {', '.join(common)}", 90) if common else ""), labels

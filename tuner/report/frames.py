@@ -32,6 +32,7 @@ _NUMBERS = (
 )
 """Columns of numbers of which all may be missing."""
 _FACTS = ("outcome", "failure", "message", "engine", "engine_version", "launch_id")
+_PLACE = ("place", "host", "alone")
 _TIMES = ("launch_s", "measured_s", "started")
 _PARTS = ("accept_rate_by_position", "by_kind", "by_length")
 """Metrics that are no single number; the first two have frames of their own."""
@@ -41,11 +42,21 @@ Row = dict[str, Any]
 def trials_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
     """One row per trial."""
     env, flags = _names(records)
-    rows = [{**_trial(r, env, flags), **_of(r, _FACTS), **_of(r, _TIMES)} for r in records]
-    columns = [*_trial_columns(env, flags), *_FACTS, *_TIMES]
+    rows = [
+        {**_trial(r, env, flags), **_of(r, _FACTS), **_place(r), **_of(r, _TIMES)} for r in records
+    ]
+    columns = [*_trial_columns(env, flags), *_FACTS, *_PLACE, *_TIMES]
     frame = framed(rows, columns)
     frame["started"] = pd.to_datetime(frame["started"], utc=True, format="ISO8601")
     return frame
+
+
+def _place(record: TrialRecord) -> Row:
+    """Of a run with one place nothing: it was alone."""
+    place = record.place
+    if place is None:
+        return {"place": None, "host": None, "alone": True}
+    return {"place": place.name, "host": place.host, "alone": place.alone}
 
 
 def metrics_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:

@@ -73,6 +73,8 @@ class RunFrames:
         outcome                                    ok, infeasible, failed or pruned
         failure, message                           label (OOM, HANG, ...) and sentence
         engine, engine_version, launch_id          trials of one launch share `launch_id`
+        place, host, alone                         which of several slots or nodes, and whether
+                                                   no other one could be at work meanwhile
         launch_s, measured_s                       seconds
         started                                    UTC time stamp
         """
