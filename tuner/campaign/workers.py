@@ -14,7 +14,7 @@ from tuner.ledger.machine import machine_facts
 from tuner.ledger.run import Run
 from tuner.search.fleet import Fleet, UnlikeWorkersError, join
 from tuner.search.storages import StorageUnusable
-from tuner.secrets import hidden
+from tuner.secrets import hidden, learn_url
 from tuner.sweep.credentials import without_secrets
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.shown import shortened
@@ -34,6 +34,10 @@ class WorkerOptions:
     study: str | None = None
     """None: the sweep's name."""
     heartbeat_s: int = 30
+
+    def __post_init__(self) -> None:
+        """Hide the URL's password from now on, whatever becomes of it."""
+        learn_url(self.storage)
 
 
 def worker_settings(

@@ -81,13 +81,11 @@ def sweep(context: click.Context, /, file: Path | None, dry_run: bool, **options
 @click.option("--deadline", type=DeadlineText(), help="Instead of search.deadline, such as 07:30.")
 @click.option("--share-gpus", is_flag=True, help="Also beside another specbench run on them.")
 @click.option("--slots", type=SlotCount(), help="Instead of the file's slots: auto, 1, 2, ...")
-@click.option("--heartbeat", "heartbeat_s", type=click.IntRange(1, 3600), default=30,
+@click.option("--heartbeat", "beat_s", type=click.IntRange(1, 3600), default=30,
               show_default=True, metavar="SECONDS",
               help="Silent for four times that, a worker is dead.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
-def worker(
-    file: Path | None, storage: str, study: str | None, heartbeat_s: int, **options: Any
-) -> int:
+def worker(file: Path | None, storage: str, study: str | None, beat_s: int, **options: Any) -> int:
     """Take part in the search of SWEEP, one of several hosts on one database.
 
     Each worker has its own run folder and baseline; together they measure search.trials candidates,
@@ -95,10 +93,8 @@ def worker(
     """
     from tuner.campaign.workers import WorkerOptions
     from tuner.cli.sweep import SweepOptions, run
-    from tuner.secrets import learn_url
 
-    learn_url(storage)
-    shared = WorkerOptions(storage, study, heartbeat_s)
+    shared = WorkerOptions(storage, study, beat_s)
     return run(SweepOptions(file=file, trials=None, worker=shared, **options))
 
 
