@@ -107,13 +107,18 @@ def measured_run(folder: Path) -> Run:
     return run
 
 
-def large_run(folder: Path, trials: int, sampler: str = "tpe", seed: int = 0) -> Path:
-    """A run folder in `folder` with so many candidates in its ledger, and room for more."""
+def large_run(
+    folder: Path, trials: int, sampler: str = "tpe", seed: int = 0, small: Run | None = None
+) -> Path:
+    """A run folder in `folder` with so many candidates in its ledger, and room for more.
+
+    `small`: what `measured_run` gave, where it is there already.
+    """
     file = folder / "scale.yaml"
     file.write_text(sweep_text(trials, sampler), encoding="utf-8")
     loaded = load_sweep(file)
     with tempfile.TemporaryDirectory() as scratch:
-        small = measured_run(Path(scratch))
+        small = small or measured_run(Path(scratch))
         run = begin_run(folder / "runs", loaded, None)
         run.extend_to(len(loaded.space.points))
         with run.locked():

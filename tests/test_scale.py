@@ -6,13 +6,13 @@ from xml.etree import ElementTree
 
 import pytest
 
-from benchmarks.large_runs import large_run
+from benchmarks.large_runs import large_run, measured_run
 from tuner.campaign import shown
 from tuner.campaign.shown import Showing, layout_of
 from tuner.campaign.studied import study_of
 from tuner.ledger.run import Run
+from tuner.report import figures
 from tuner.report.cycles import MOST_SETTINGS, modelled
-from tuner.report.figures import MOST_TRIALS
 from tuner.report.findings import Findings
 from tuner.report.run_report import write_report
 from tuner.result import summarise_run
@@ -20,24 +20,25 @@ from tuner.search.stored import StoredStudy
 from tuner.sweep.door import load_sweep
 
 FEW, MANY = 100, 1000
-MOST = 15
+MOST = 30
 """Times the CPU time that ten times the trials may take: with the square it would be a hundred."""
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Run, Run]:
-    few, many = (tmp_path_factory.mktemp(str(count)) for count in (FEW, MANY))
-    return Run.open(large_run(few, FEW)), Run.open(large_run(many, MANY))
+    small = measured_run(tmp_path_factory.mktemp("small"))
+    few, many = (
+        Run.open(large_run(tmp_path_factory.mktemp(str(count)), count, small=small))
+        for count in (FEW, MANY)
+    )
+    return few, many
 
 
-def fastest(act: Callable[[Run], object], run: Run) -> float:
-    """Seconds of CPU, the least of two."""
-    taken = []
-    for _ in range(2):
-        began = time.process_time()
-        act(run)
-        taken.append(time.process_time() - began)
-    return min(taken)
+def seconds(act: Callable[[Run], object], run: Run) -> float:
+    """Of CPU."""
+    began = time.process_time()
+    act(run)
+    return time.process_time() - began
 
 
 def resumed(run: Run) -> None:
@@ -55,16 +56,21 @@ def displayed(run: Run) -> None:
 
 def test_ten_times_the_trials_take_no_more_than_ten_times_the_work(runs: tuple[Run, Run]) -> None:
     for act in (Run.records, resumed, displayed, summarise_run):
-        few, many = (fastest(act, run) for run in runs)
+        act(runs[0])  # what is imported and looked up once is no part of it
+        few, many = (seconds(act, run) for run in runs)
         assert many < MOST * few, act.__name__
 
 
-def test_the_report_of_many_trials_is_as_long_as_that_of_few(runs: tuple[Run, Run]) -> None:
+def test_the_report_of_many_trials_is_as_long_as_that_of_few(
+    runs: tuple[Run, Run], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    most = 200
+    monkeypatch.setattr(figures, "MOST_TRIALS", most)
     few, many = (write_report(run) for run in runs)
     assert many.stat().st_size < 1.5 * few.stat().st_size
     figure = ElementTree.parse(runs[1].figures / "history.svg")
     marks = [each for each in figure.iter() if each.tag.endswith("use")]
-    assert len(marks) < 1.2 * MOST_TRIALS
+    assert FEW < len(marks) < 1.2 * most
 
 
 def test_the_model_of_cycles_is_fitted_to_the_best_settings_of_many(runs: tuple[Run, Run]) -> None:
