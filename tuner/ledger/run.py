@@ -242,13 +242,10 @@ class Run(RunFolder):
         Raises UserError where the disk is full, with the ledger as it was before.
         """
         assert self._writing is not None and self._held is not None, "append is for a locked run"
-        lines = [
-            hidden_values(json.dumps(each.model_dump(), ensure_ascii=False, allow_nan=False) + "\n")
-            for each in records
-        ]
-        written = [line.encode("utf-8") for line in lines]
+        said = [json.dumps(e.model_dump(), ensure_ascii=False, allow_nan=False) for e in records]
+        written = hidden_values("".join(f"{line}\n" for line in said)).encode("utf-8")
         before = self._writing.tell()
-        left = memoryview(b"".join(written))
+        left = memoryview(written)
         try:
             while left:
                 left = left[self._writing.write(left) :]
@@ -259,12 +256,13 @@ class Run(RunFolder):
                 self._writing.seek(before)
             message = f"{error.strerror}, free some space and resume the run"
             raise UserError(message, self.trials_file) from error
-        ends = list(accumulate(map(len, written), initial=before))
+        lines = written.splitlines(keepends=True)
+        starts = accumulate(map(len, lines[:-1]), initial=before)
         kept = [
             compact(record.model_copy(), Line.of(line, self.trials_file, start))
-            for record, line, start in zip(records, written, ends[:-1], strict=True)
+            for record, line, start in zip(records, lines, starts, strict=False)
         ]
-        self._held = Ledger((*self._held.records, *kept), size=ends[-1])
+        self._held = Ledger((*self._held.records, *kept), size=before + len(written))
 
     def extend_to(self, trials: int) -> None:
         """Want this many candidates from now on, also after an interruption."""
