@@ -92,9 +92,11 @@ def fastest_by_level(settled: Settled, spec: ObjectiveSpec) -> dict[Level, Level
         compared = _compared(measured, str(level))
         if not compared:
             continue
-        ratios = list(islice(_kept(ledger, compared, spec), RIVALS))
+        kept = (each for each in compared if not is_refuted(ledger, each, spec))
+        ratios = [(_ratio(e.metrics[str(level)]), e) for e in islice(kept, RIVALS)]
         # Whether it is as fast, and whether it may be launched, are two questions.
-        rivals = [*ratios, *islice(_limited(ledger, compared), RIVALS)]
+        limited = islice(_limited(ledger, compared), RIVALS)
+        rivals = [*ratios, *((_ratio(e.metrics[str(level)]), e) for e in limited)]
         own, first = ratios[0] if ratios else (Interval(1.0, 1.0, 1.0), base)
         near = [record for each, record in rivals if _may_be_one(each)]
         if own.value <= 1:
@@ -109,30 +111,21 @@ def fastest_by_level(settled: Settled, spec: ObjectiveSpec) -> dict[Level, Level
     return found
 
 
-Compared = tuple[Interval, TrialRecord]
-
-
-def _compared(measured: Sequence[TrialRecord], level: str) -> list[Compared]:
+def _compared(measured: Sequence[TrialRecord], level: str) -> list[TrialRecord]:
     """Who has a ratio at a level, the fastest first."""
     found = [
-        (value, number)
-        for number, each in enumerate(measured)
+        (value, each)
+        for each in measured
         if (value := each.metrics.get(level, {}).get("speedup")) is not None
     ]
     found.sort(key=lambda pair: -pair[0])
-    return [(_ratio(measured[number].metrics[level]), measured[number]) for _, number in found]
+    return [each for _, each in found]
 
 
-def _kept(ledger: Ledger, compared: Sequence[Compared], spec: ObjectiveSpec) -> Iterator[Compared]:
-    return (pair for pair in compared if not is_refuted(ledger, pair[1], spec))
-
-
-def _limited(ledger: Ledger, compared: Sequence[Compared]) -> Iterator[Compared]:
+def _limited(ledger: Ledger, compared: Sequence[TrialRecord]) -> Iterator[TrialRecord]:
     """Those that break a limit, and answer as the baseline does."""
     return (
-        (ratio, each)
-        for ratio, each in compared
-        if broken_by(ledger, each) and far_outputs(ledger, each) is None
+        each for each in compared if broken_by(ledger, each) and far_outputs(ledger, each) is None
     )
 
 

@@ -64,6 +64,7 @@ class Settling:
     metric: Metric
     samples: RawSamples
     _done: dict[tuple[int, ...], TrialRecord] = field(default_factory=dict)
+    _samples: str = ""
     _there: Set[str] = frozenset()
     """Names of the files of samples: most of a large run's may be gone."""
 
@@ -79,7 +80,7 @@ class Settling:
         trials = tuple(each.trial for each in known)
         held = _baselines(known, lambda each: held_out_samples(self.run, each), self.metric, time)
         unseen = {n: replace(each, like=levels[n]) for n, each in held.items() if n in levels}
-        self._there = _names_in(self.run.samples)
+        self._samples, self._there = self.run.samples.name, _names_in(self.run.samples)
         records = tuple(
             self._held_out(self._of(each, levels, trials, time), unseen, time)
             for each in ledger.records
@@ -98,7 +99,7 @@ class Settling:
         key = (record.trial, *trials)
         if key not in self._done:
             folder, _, name = record.samples.rpartition("/")
-            is_gone = folder == self.run.samples.name and name not in self._there
+            is_gone = folder == self._samples and name not in self._there
             windows = {} if is_gone else samples_of(self.run, record)
             self._done[key] = record
             if windows:
