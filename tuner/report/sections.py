@@ -179,6 +179,8 @@ def facts(findings: Findings) -> str:
         "specbench": escaped(findings.run.settings.specbench),
         "time spent": time_spent(findings),
     }
+    if (worker := findings.result.worker) is not None:
+        shown["workers"] = escaped(worker.words(findings.result.trials))
     if (trusted := trusted_code(findings.sweep)) is not None:
         shown["code"] = escaped(trusted)
     if findings.simulated:

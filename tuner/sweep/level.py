@@ -8,6 +8,7 @@ sort. As text, in ledgers and file names, they are `8` and `4/s`.
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 RATE = r"(?:0|[1-9][0-9]*)(?:\.[0-9]+)?/s"
@@ -35,6 +36,7 @@ class Rate:
 Level = int | Rate
 
 
+@lru_cache(maxsize=1024)  # asked for with every figure of every trial
 def level_of(text: str) -> Level:
     """The level that `str` wrote. Raises ValueError for anything else."""
     if _CONCURRENCY.fullmatch(text):
