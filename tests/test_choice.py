@@ -9,9 +9,9 @@ from tuner.choice import (
     complexity,
     far_outputs,
     fastest_candidate,
-    not_told_apart,
     tied_candidates,
 )
+from tuner.fastest import not_told_apart
 from tuner.ledger.judged import OutputsLine
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import DecisionLine, TrialRecord

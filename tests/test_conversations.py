@@ -98,6 +98,31 @@ def test_answers_that_no_file_can_hold_are_kept_all_the_same(
     assert all(text.startswith("a\ufffd") and text.endswith("\ufffd") for text in answers)
 
 
+@pytest.mark.parametrize("silent", [("82",), ("81", "82")])
+def test_an_answer_that_ends_at_once_is_one_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silent: tuple[str, ...]
+) -> None:
+    """One empty answer among eighty ended the run; a server without any text still does."""
+
+    def quiet(url: str, requests: Sequence[Request], load: Load) -> Window:
+        window = run_window(url, requests, load)
+        said = [
+            replace(each, text="" if each.prompt_id in silent else each.text)
+            for each in window.samples
+        ]
+        return replace(window, samples=tuple(said))
+
+    monkeypatch.setattr("tuner.campaign.conversations.run_window", quiet)
+    if len(silent) > 1:
+        with pytest.raises(EngineFailure, match="was answered without text"):
+            measured(asking(tmp_path), tmp_path / "out")
+        return
+    run = measured(asking(tmp_path), tmp_path / "out")
+    assert [each.outcome for each in run.ledger().records] == ["ok", "ok"]
+    told = {each.id: each for each in read_prompts("conversations.jsonl", run.path, "all").prompts}
+    assert [text for role, text in told["82"].messages if role == "assistant"] == ["", ""]
+
+
 def test_a_resumed_run_goes_on_with_the_answers_it_began_with(tmp_path: Path) -> None:
     loaded = asking(tmp_path, sub_category="x")  # SPEED-Bench's shape
     run = measured(loaded, tmp_path / "out")

@@ -25,9 +25,10 @@ from tuner.report.run_report import write_report
 from tuner.report.top_table import top_tables
 from tuner.report.winner import one_point_sweep
 from tuner.result import summarise_run
+from tuner.search.answers import FEASIBLE
 from tuner.search.forecast import Known
 from tuner.search.staged import StagedSearch
-from tuner.search.study import FEASIBLE, Study
+from tuner.search.study import Study
 from tuner.search.verdict import Figures, Verdict
 from tuner.sweep.door import load_sweep
 from tuner.sweep.level import Rate

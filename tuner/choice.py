@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.alike import Ratio, by_lines, is_told_apart, levels_of, objective_ratio
+from tuner.alike import Ratio, by_lines, levels_of, objective_ratio
 from tuner.ledger.judged import BrokenLimit
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import TrialRecord
@@ -20,8 +20,6 @@ from tuner.sweep.point import Point
 
 GIVEN_UP = 0.02
 """Share of the highest objective that a simpler configuration may lack, within the noise."""
-RIVALS = 10
-"""Configurations that are held against the fastest."""
 
 
 def objective_of(record: TrialRecord, spec: ObjectiveSpec) -> float | None:
@@ -35,11 +33,13 @@ def held_out_objective(record: TrialRecord, spec: ObjectiveSpec) -> float | None
 
 
 def _objective(metrics: Mapping[str, Mapping[str, Any]], spec: ObjectiveSpec) -> float | None:
-    ratios = {level_of(level): figures.get("speedup") for level, figures in metrics.items()}
-    known = {level: ratio for level, ratio in ratios.items() if ratio is not None}
-    if not known or len(known) < len(ratios):
-        return None
-    if spec.level is not None and spec.level not in known:
+    known = {}
+    for level, figures in metrics.items():
+        ratio = figures.get("speedup")
+        if ratio is None:
+            return None
+        known[level_of(level)] = ratio
+    if not known or (spec.level is not None and spec.level not in known):
         return None
     return objective(known, spec)
 
@@ -60,18 +60,25 @@ def fastest_candidate(
     tied = tied_candidates(ledger, spec, ratio)
     if not tied:
         return None, None
-    best, value = min(tied, key=_simplest)
-    least = _figure(ledger, best, spec) if best is ledger.recommended else value
-    better = [
-        (each, its)
-        for each, its in standing_candidates(ledger, spec)
-        if complexity(each.at) <= complexity(best.at) and _beats(ledger, each, best, spec, least)
-    ]
-    return min(better, key=_simplest, default=(best, value))
+    best = min(tied, key=_simplest)
+    better = _better(ledger, standing_candidates(ledger, spec), best, spec)
+    return min(better, key=_simplest, default=best)
 
 
 def _simplest(pair: tuple[TrialRecord, float]) -> tuple[tuple[int, ...], float]:
     return complexity(pair[0].at), -pair[1]
+
+
+def objectives(ledger: Ledger, spec: ObjectiveSpec) -> list[float | None]:
+    """`objective_of` each candidate, in their order."""
+    return ledger.once(
+        ("objectives", spec), lambda: [objective_of(each, spec) for each in ledger.candidates]
+    )
+
+
+def _valued(ledger: Ledger, spec: ObjectiveSpec) -> list[tuple[TrialRecord, float]]:
+    pairs = zip(ledger.candidates, objectives(ledger, spec), strict=True)
+    return [(record, value) for record, value in pairs if value is not None]
 
 
 def tied_candidates(
@@ -81,55 +88,62 @@ def tied_candidates(
     one."""
     standing = standing_candidates(ledger, spec)
     if not standing:
-        found = ((each, objective_of(each, spec)) for each in ledger.candidates)
-        refuted = [(each, value) for each, value in found if value is not None]
         # What the search chose counts here too: it is what was refuted last.
-        order = max(refuted, key=lambda e: (e[0] is ledger.recommended, e[1]), default=None)
+        chosen = ledger.recommended
+        order = max(_valued(ledger, spec), key=lambda e: (e[0] is chosen, e[1]), default=None)
         return [] if order is None else [(order[0], min(order[1], 1.0))]
-    first = leading(ledger, standing, spec)
+    first, value = leading(ledger, standing, spec)
     return [
-        (each, its) for each, its in standing if each is first or is_tied(first, each, spec, ratio)
+        (each, its)
+        for each, its in standing
+        if each is first or _is_tied((first, value), (each, its), spec, ratio)
     ]
 
 
 def standing_candidates(ledger: Ledger, spec: ObjectiveSpec) -> list[tuple[TrialRecord, float]]:
     """Candidates that may be recommended, each with its objective, in the order measured."""
-    return [
-        (record, value)
-        for record in ledger.candidates
-        if (value := objective_of(record, spec)) is not None
-        and not is_refuted(ledger, record, spec)
-    ]
+
+    def found() -> list[tuple[TrialRecord, float]]:
+        return [pair for pair in _valued(ledger, spec) if not is_refuted(ledger, pair[0], spec)]
+
+    return ledger.once(("standing", spec), found)
 
 
 def leading(
     ledger: Ledger, standing: list[tuple[TrialRecord, float]], spec: ObjectiveSpec
-) -> TrialRecord:
+) -> tuple[TrialRecord, float]:
     """Of the candidates that stand, at least one, whom the others are held against.
 
     The highest figure, or what the search chose by all measurements together. The latter not where
     one that is at least as simple has a figure as high as the choice's launches have together: a
     model's word against a measurement needs a measurement.
     """
-    highest = max(standing, key=lambda pair: pair[1])[0]
     chosen = ledger.recommended
-    if chosen is None or all(each is not chosen for each, _ in standing):
-        return highest
-    least = _figure(ledger, chosen, spec)
-    simple = (each for each, _ in standing if complexity(each.at) <= complexity(chosen.at))
-    return highest if any(_beats(ledger, e, chosen, spec, least) for e in simple) else chosen
+    own = next((pair for pair in standing if pair[0] is chosen), None)
+    if own is None or _better(ledger, standing, own, spec):
+        return max(standing, key=lambda pair: pair[1])
+    return own
 
 
-def _beats(
-    ledger: Ledger, one: TrialRecord, other: TrialRecord, spec: ObjectiveSpec, least: float
-) -> bool:
-    """Whether one candidate's figure is as high as `least`, which is another one's: by all of its
-    launches where the other one's is."""
-    if one is other:
-        return False
-    by_all = other is ledger.recommended
-    figure = _figure(ledger, one, spec) if by_all else objective_of(one, spec)
-    return figure is not None and figure >= least
+def _better(
+    ledger: Ledger,
+    standing: list[tuple[TrialRecord, float]],
+    than: tuple[TrialRecord, float],
+    spec: ObjectiveSpec,
+) -> list[tuple[TrialRecord, float]]:
+    """Those that are at least as simple and have a figure at least as high; beside the search's
+    choice the figures are those of all launches together."""
+    best, least = than
+    by_all = best is ledger.recommended
+    if by_all:
+        least = _figure(ledger, best, spec)
+    return [
+        (each, its)
+        for each, its in standing
+        if each is not best
+        and (_figure(ledger, each, spec) if by_all else its) >= least
+        and complexity(each.at) <= complexity(best.at)
+    ]
 
 
 def _figure(ledger: Ledger, record: TrialRecord, spec: ObjectiveSpec) -> float:
@@ -145,32 +159,6 @@ def launches_of(ledger: Ledger, record: TrialRecord, spec: ObjectiveSpec) -> lis
     again = None if record.warm_steps else ledger.confirmation(record)
     found = [objective_of(record, spec), None if again is None else objective_of(again, spec)]
     return [each for each in found if each is not None]
-
-
-def not_told_apart(
-    ledger: Ledger, spec: ObjectiveSpec, of: TrialRecord, ratio: Ratio = by_lines
-) -> list[TrialRecord]:
-    """What may as well be as fast as `of` by the objective, the higher figure first.
-
-    The interval of the ratio of their objectives includes 1. `of` may be the baseline, or the
-    baseline may be among them, last. At most `RIVALS` candidates that stand are held against it,
-    the nearest ones.
-    """
-    own = 1.0 if of.role == "baseline" else objective_of(of, spec)
-    others = [pair for pair in standing_candidates(ledger, spec) if pair[0] is not of]
-    if own is None or own <= 0:
-        return []
-    others.sort(key=lambda pair: abs(pair[1] - own))
-    near = [
-        pair
-        for pair in others[:RIVALS]
-        if not is_told_apart(objective_ratio(of, pair[0], spec, ratio))
-    ]
-    found = [each for each, _ in sorted(near, key=lambda pair: -pair[1])]
-    base = ledger.baseline
-    if base is not None and of.role != "baseline":
-        found += [] if is_told_apart(objective_ratio(base, of, spec, ratio)) else [base]
-    return found
 
 
 def complexity(point: Point | None) -> tuple[int, ...]:
@@ -197,12 +185,24 @@ def is_tied(
     `best` does. One with a higher objective may surely be the better one.
     """
     high, low = objective_of(best, spec), objective_of(other, spec)
+    if high is None or low is None:
+        return False
+    return _is_tied((best, high), (other, low), spec, ratio)
+
+
+def _is_tied(
+    best: tuple[TrialRecord, float],
+    other: tuple[TrialRecord, float],
+    spec: ObjectiveSpec,
+    ratio: Ratio,
+) -> bool:
+    (one, high), (two, low) = best, other
     if not high or not low or low < high * (1 - GIVEN_UP) or low <= 1 < high:
         return False
-    overall = objective_ratio(best, other, spec, ratio)
+    overall = objective_ratio(one, two, spec, ratio)
     return all(
         each is not None and each.high is not None and each.high >= 1
-        for each in (overall, *(ratio(best, other, level) for level in levels_of(best)))
+        for each in (overall, *(ratio(one, two, level) for level in levels_of(one)))
     )
 
 
@@ -212,9 +212,10 @@ def far_outputs(ledger: Ledger, record: TrialRecord) -> TrialRecord | None:
     They are far from the baseline's or the task's score is clearly lower; never where
     `measure.outputs` is not `stop`.
     """
+    if record.is_another:
+        return record
     again = ledger.confirmation(record)
-    found = (each for each in (record, again) if each is not None and each.is_another)
-    return next(found, None)
+    return again if again is not None and again.is_another else None
 
 
 def answer_of(

@@ -11,7 +11,7 @@ from tuner.ledger.record import TrialRecord
 from tuner.ledger.settled import Settled
 from tuner.measure.overload import overloaded_at, reached_cap
 from tuner.measure.statistics import Interval
-from tuner.sweep.level import Level, Rate, level_in, listed, named
+from tuner.sweep.level import Level, Rate, level_in, level_of, listed, named
 from tuner.sweep.model import ObjectiveSpec
 
 Says = Literal["pays", "unclear", "loses"]
@@ -64,7 +64,9 @@ def crossing(settled: Settled, spec: ObjectiveSpec) -> dict[Rate, AtRate]:
     own launches have refuted, are left out.
     """
     ledger = settled.ledger
-    if ledger.baseline is None:
+    if ledger.baseline is None or not any(
+        isinstance(level_of(name), Rate) for name in ledger.baseline.metrics
+    ):
         return {}
     measured = [
         (record, ratios_of(record.metrics))

@@ -5,11 +5,13 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
-from tuner.alike import Ratio, by_lines, by_samples
+from tuner.alike import Ratio, by_lines, by_raw_samples
 from tuner.campaign.budget import Budget, Pace
 from tuner.campaign.racing import Races
-from tuner.choice import fastest_candidate, not_told_apart, objective_of
+from tuner.campaign.together import Together
+from tuner.choice import fastest_candidate, objective_of
 from tuner.errors import UserError
+from tuner.fastest import not_told_apart
 from tuner.ledger.lines import Ledger
 from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.record import TrialRecord
@@ -72,6 +74,8 @@ class Search:
     left_out: Mapping[str, int] = field(default_factory=dict)
     """Reason -> points that the stage comm took away, as each decision carries it."""
 
+    together: Together | None = None
+    """The other workers of the search; None of a run alone."""
     undone: list[str] = field(default_factory=list)
     """Why no further candidate is begun, as it comes, where some are still to be."""
     unclosed: list[str] = field(default_factory=list)
@@ -102,17 +106,18 @@ class Search:
     @property
     def room(self) -> int:
         """Candidates that are still wanted."""
-        return self.wanted - len(self.bench.run.ledger().candidates)
+        others = 0 if self.together is None else self.together.of_others
+        return self.wanted - others - len(self.bench.run.ledger().candidates)
 
 
 def standing_of(search: Search, record: TrialRecord) -> Standing:
-    """How far the run is, from its ledger, after `record`; as its report will have it."""
-    spec = search.bench.sweep.search.objective
+    """How far the run is, from its ledger, after `record`."""
+    spec, ledger = search.bench.sweep.search.objective, search.bench.run.ledger()
     try:
-        settled = search.settling.settled()
-        return _standing(settled.ledger, spec, by_samples(settled, spec), record, search.wanted)
+        ratio = by_raw_samples(search.settling.samples, spec)
+        return _standing(ledger, spec, ratio, record, search.wanted)
     except UserError:  # broken samples are said where they are needed
-        return _standing(search.bench.run.ledger(), spec, by_lines, record, search.wanted)
+        return _standing(ledger, spec, by_lines, record, search.wanted)
 
 
 def _standing(

@@ -3,7 +3,8 @@
 from collections.abc import Iterator
 
 from tuner.alike import by_samples
-from tuner.choice import GIVEN_UP, RIVALS, complexity, objective_of
+from tuner.choice import GIVEN_UP, complexity, objective_of
+from tuner.fastest import RIVALS
 from tuner.report.findings import NO_SPECULATION, Findings
 from tuner.report.text import change, code
 from tuner.sweep.level import at

@@ -17,7 +17,7 @@ from tuner.report.text import (
 )
 from tuner.report.top_table import has_energy, is_cut
 from tuner.sweep.document import read_document
-from tuner.sweep.level import at, axis
+from tuner.sweep.level import Rate, at, axis
 from tuner.sweep.model import SearchSpec
 from tuner.sweep.trusted import trusted_code
 
@@ -196,6 +196,8 @@ def facts(findings: Findings) -> str:
         "specbench": escaped(findings.run.settings.specbench),
         "time spent": time_spent(findings),
     }
+    if (worker := findings.result.worker) is not None:
+        shown["workers"] = escaped(worker.words(findings.result.trials))
     if (trusted := trusted_code(findings.sweep)) is not None:
         shown["code"] = escaped(trusted)
     if findings.simulated:
@@ -270,5 +272,5 @@ def _who_comes(findings: Findings) -> str:
 
 def _most_open(findings: Findings) -> str:
     load = findings.sweep.workload
-    several = isinstance(load.request_rate, list)
-    return str(load.concurrency[0]) if several else "as many as the concurrency"
+    at_rates = isinstance(load.levels[0], Rate)
+    return str(load.concurrency[0]) if at_rates else "as many as the concurrency"

@@ -5,6 +5,8 @@ LONGEST = 60
 
 def one_line(text: str) -> str:
     """The text with whatever ends a line or cannot be printed as an escape, `\\n` or `\\x00`."""
+    if text.isprintable():
+        return text
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
     )
