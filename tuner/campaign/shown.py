@@ -269,12 +269,10 @@ class Showing:
         spec = self._sweep.search.objective
         try:
             settled = self._settling.settled()
-            ledger, ratio = settled.ledger, by_samples(settled, spec)
-            best, value = answer_of(ledger, spec, ratio)
+            best, value = answer_of(settled.ledger, spec, by_samples(settled, spec))
         except UserError:  # the run itself says which samples are broken
-            ledger = self._run.ledger()
-            best, value = answer_of(ledger, spec)
-        if ledger.baseline is None:
+            best, value = answer_of(self._run.ledger(), spec)
+        if self._run.ledger().baseline is None:
             return "nothing is measured yet"
         if best is None or value is None:
             return "no speculation"
