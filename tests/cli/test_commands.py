@@ -13,8 +13,9 @@ import psutil
 import pytest
 
 from tests.sweeps import tiny_sweep
-from tuner.engine.base import server_config
+from tuner.engine.base import Command, server_config
 from tuner.engine.make import make_engine
+from tuner.engine.script import difference
 
 HEAVY = ("pandas", "optuna", "matplotlib", "scipy", "numpy", "aiohttp")
 
@@ -138,10 +139,66 @@ def test_plan_and_dry_run_are_the_same_and_launch_nothing(tmp_path: Path) -> Non
     plan = specbench("plan", "sweeps/kimi_eagle3.yaml")
     assert plan.returncode == 0, plan.stderr
     assert plan.stdout == specbench("sweep", "sweeps/kimi_eagle3.yaml", "--dry-run").stdout
-    assert "NCCL_P2P_DISABLE=1" in specbench("plan", "sweeps/kimi_eagle3.yaml", "--all").stdout
+    whole = specbench("plan", "sweeps/kimi_eagle3.yaml", "--all").stdout
+    assert "NCCL_P2P_DISABLE=1" in whole
+    assert whole.count("--model-path moonshotai/Kimi-K2.5") == 5_761
     assert "more, --all shows them" in plan.stdout
     assert "--speculative-num-steps 1" in plan.stdout
     assert "env -u NCCL_ALGO" in plan.stdout
+    # What all have is said once: twenty lines of 500 characters hide in what they differ.
+    assert plan.stdout.count("--model-path moonshotai/Kimi-K2.5") == 1
+    _, second = plan.stdout.split("\n2. 1 step, 2 tokens, NCCL_P2P_DISABLE=1\n", 1)
+    assert second.splitlines()[0].startswith("  NCCL_P2P_DISABLE=1 --speculative-algorithm EAGLE3 ")
+
+
+def test_a_plan_says_what_its_launches_are() -> None:
+    """Who asked for 12 candidates and reads 16 launches has to ask somebody."""
+    plan = json.loads(specbench("plan", "sweeps/quickstart.yaml", "--json").stdout)
+    roles = {"answers": 0, "baseline": 2, "abreast": 0, "candidate": 12, "confirm": 1, "plain": 1}
+    assert plan["launches_by_role"] == roles
+    assert plan["launches"] == sum(roles.values())
+    said = (
+        "16 launches, about 0.1 h (2 s a launch, of this machine's time; 100 tok/s a stream, "
+        "ASSUMED)\n  of these 2 baselines, 12 for candidates, 1 confirmation of the winner, 1 of "
+        "its settings alone; the search may end before all of them\n"
+    )
+    assert said in specbench("plan", "sweeps/quickstart.yaml").stdout
+
+
+@pytest.mark.parametrize(
+    ("argv", "env", "unset", "shown"),
+    [
+        (["--tp", "2", "--steps", "3"], {"A": "1"}, [], "A=1 --steps 3 (without --fast)"),
+        (["--tp", "2", "--fast"], {"OWN": "1"}, ["B"], "-u B"),
+        (["--tp", "4", "--fast"], {}, [], "-u OWN --tp 4"),
+        (["--tp", "2", "--fast", "--x", "a b"], {"OWN": "2"}, [], "OWN=2 --x 'a b'"),
+        (["--fast", "--tp", "2"], {"OWN": "1"}, [], ""),
+    ],
+)
+def test_a_launch_is_shown_by_what_another_one_lacks(
+    argv: list[str], env: dict[str, str], unset: list[str], shown: str
+) -> None:
+    base = Command(("python", "-m", "server", "--tp", "2", "--fast"), {"OWN": "1"}, frozenset())
+    if "OWN" not in env and "A" in env:
+        env = {**env, "OWN": "1"}
+    command = Command(("python", "-m", "server", *argv), env, frozenset(unset))
+    assert difference(command, base) == shown
+
+
+SAID = re.compile(r"\b(\w+) launches", re.I)
+NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+@pytest.mark.parametrize("path", sorted(Path("sweeps").glob("*.yaml")), ids=lambda p: p.stem)
+def test_a_sweep_file_promises_the_launches_that_a_run_has(path: Path) -> None:
+    """Its head was written for a run of then; closing launches have come since."""
+    head = "".join(x for x in path.read_text().splitlines(True) if x.startswith("#"))
+    promised = re.search(r"[Aa] run is (\w+) launches", " ".join(head.replace("#", " ").split()))
+    if promised is None:
+        assert not SAID.search(head), "say `A run is N launches`, with the closing ones"
+        return
+    plan = json.loads(specbench("plan", path, "--json").stdout)
+    assert plan["launches"] == NUMBERS.index(promised[1])
 
 
 def test_a_plan_reckons_with_the_launch_time_that_it_is_given() -> None:

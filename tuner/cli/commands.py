@@ -73,7 +73,8 @@ def sweep(context: click.Context, /, file: Path | None, dry_run: bool, **options
 @specbench.command()
 @click.argument("file", type=SWEEP_FILE)
 @click.option("--engine", type=click.Choice(ENGINES), help="Instead of the file's engine.kind.")
-@click.option("--all", "show_all", is_flag=True, help="Every point, not the first 20.")
+@click.option("--all", "show_all", is_flag=True,
+              help="Every point, not the first 20, with its whole command.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(min=0), default=20, hidden=True)
 @click.option("--trials", type=Trials(), help="Candidates to measure, as sweep --trials.")
 @click.option("--slots", type=SlotCount(), help="Instead of the file's slots, as sweep --slots.")
@@ -95,8 +96,11 @@ def plan(
     launch: float | None,
     as_json: bool,
 ) -> None:
-    """Show what a sweep would launch, with the exact commands. Launches nothing."""
-    from tuner.cli.show import show_plan
+    """Show what a sweep would launch, with the exact commands. Launches nothing.
+
+    The baseline's command is whole; the others are shown by what they have besides, unless --all.
+    """
+    from tuner.cli.show_plan import show_plan
     from tuner.estimate import earlier_runs
     from tuner.plan import make_plan
     from tuner.sweep.door import load_sweep, with_slots, with_trials

@@ -1,4 +1,4 @@
-"""What commands print: plans and results, as text for people."""
+"""What a sweep prints when it is through: its result, as text for people."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,8 +9,6 @@ from rich.table import Table
 
 from tuner.choice import objective_of
 from tuner.crossing import crossing_words, overload_words
-from tuner.engine.base import Command
-from tuner.engine.script import of_every_rank, shell_line
 from tuner.fastest import speedups_of
 from tuner.ledger.baseline_words import disagreement
 from tuner.ledger.output_words import outputs_words, task_words
@@ -18,12 +16,9 @@ from tuner.ledger.record import TrialRecord
 from tuner.ledger.side_by_side import side_words
 from tuner.measure.spelled import speed_words
 from tuner.measure.statistics import Interval, Metric
-from tuner.memory.planned import words
-from tuner.plan import Plan
 from tuner.result import Result, far_words, held_out_speedups
 from tuner.sweep.level import at, level_in, named
 from tuner.sweep.model import Sweep
-from tuner.trial.sent import load_words
 
 COLUMNS = ("speed-up", "AL", "first", "TTFT", "TPOT")
 """After the throughput that the run maximised."""
@@ -31,49 +26,6 @@ UNLIMITED = 10_000
 """A width that no table reaches."""
 TOP = 10
 """Candidates that the result table shows."""
-
-
-def show_plan(plan: Plan, limit: int | None) -> None:
-    """Print a plan; `limit` cuts the list of points, None shows all."""
-    sweep, space = plan.loaded.sweep, plan.loaded.space
-    click.echo(f"{sweep.name}: {len(space.points):,} points, engine {sweep.engine.kind}")
-    for word, reasons in (("dropped", space.dropped), ("collapsed", space.collapsed)):
-        for reason, count in reasons.items():
-            click.echo(f"  {count:,} {word}: {reason}")
-    click.echo(f"  {load_words(plan.loaded)}")
-    for note in plan.notes:
-        click.echo(f"  {note}")
-    estimate = plan.estimate
-    click.echo(f"  {estimate.launches:,} launches, about {estimate.hours:.1f} h ({estimate.basis})")
-    if sweep.engine.kind == "endpoint":
-        click.echo("  nothing is launched: the server that runs is measured as it is")
-        return
-    _show_memory(plan)
-    _show_command("baseline: no speculation", plan.baseline)
-    for block, command in plan.shared[:limit]:
-        _show_command(f"one launch, {block.label()}", command)
-    for number, (point, command) in enumerate(plan.commands[:limit], start=1):
-        _show_command(f"{number}. {point.label()}", command)
-    left = len(plan.commands) - len(plan.commands[:limit])
-    if left:
-        click.echo(f"\n... and {left:,} more, --all shows them")
-
-
-def _show_command(title: str, command: Command) -> None:
-    """One line of a shell; of a server that spans nodes one for each."""
-    click.echo(f"\n{title}")
-    for each in of_every_rank(command):
-        click.echo(f"  {shell_line(each)}")
-
-
-def _show_memory(plan: Plan) -> None:
-    if plan.memory is None:
-        if plan.loaded.sweep.engine.kind == "sglang":
-            click.echo("  memory: --gpu-memory GIB says what a GPU has, and shows who takes it")
-        return
-    click.echo(f"  memory, GiB on each GPU of {plan.memory.gpu:.1f} ({plan.memory.source}):")
-    for each in plan.memory.servers:
-        click.echo(f"    {each.label}: {words(each.memory, plan.memory.gpu)}")
 
 
 def show_result(result: Result, sweep: Sweep, report: Path) -> None:
