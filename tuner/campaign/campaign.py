@@ -11,6 +11,7 @@ from tuner.campaign.candidates import search_candidates
 from tuner.campaign.communication import Narrowed, narrowed_by_comm
 from tuner.campaign.conversations import with_conversations
 from tuner.campaign.going import Progress, Search, Standing, standing_of
+from tuner.campaign.resumed import standing_words
 from tuner.campaign.shown import Showing, Watched, layout_of
 from tuner.campaign.studied import (
     refuse_missing_library,
@@ -232,7 +233,8 @@ def _search(
 ) -> None:
     """The baseline, then candidates. Not `comm`: the GPUs are not here to be timed."""
     run, pace, blocks = bench.run, Pace(loaded.sweep, clock), Blocks.of(bench.engine, loaded)
-    pace.know(run.ledger())
+    begun = run.ledger()
+    pace.know(begun)
     for note in blocks.notes():
         progress.note(note)
     confirmed = confirms(bench.sweep, shared=bool(blocks.of_sweep), scored=bool(bench.task))
@@ -243,6 +245,8 @@ def _search(
         progress.note("communication is not timed on a cluster: every setting is launched")
     study = study_of(left.loaded, run, progress.note, left.timed)
     blocks, wanted = Blocks.of(bench.engine, left.loaded), _wanted(left.loaded, run)
+    if (said := standing_words(begun, left.loaded.space, wanted)) is not None:
+        progress.note(said)
     left_out, points = left.narrowing.counts, len(left.loaded.space.points)
     search_candidates(
         Search(study, blocks, bench, baseline, wanted, budget, pace, progress, points, left_out)
@@ -273,10 +277,6 @@ def _baseline(
 ) -> Windows:
     """The windows of the baseline, measured unless the ledger has it. `confirmed`: the winner will
     be, so the last baseline has windows on prompts that no candidate is chosen on."""
-    known = bench.run.ledger().baseline
-    if known is not None:
-        assert known.samples is not None
-        return read_samples(bench.run.within(known.samples))
     spec = bench.sweep
     if confirmed and not bench.held_out:
         progress.note(
@@ -284,6 +284,10 @@ def _baseline(
             f"{needed_to_hold_out(spec.workload)} are needed): the winner is confirmed on those "
             "that it was chosen on"
         )
+    known = bench.run.ledger().baseline
+    if known is not None:
+        assert known.samples is not None
+        return read_samples(bench.run.within(known.samples))
     unseen = spec.baseline.launches == 1 and confirmed and bool(bench.held_out)
     with pace.launching() as records:
         measured = bench.measure(Asked("baseline", None, held_out=unseen), None)
