@@ -7,15 +7,21 @@ import signal
 import subprocess
 import sys
 import time
+from io import StringIO
 from pathlib import Path
 
 import psutil
 import pytest
+from rich.console import Console
 
+from tests.report.make_run import Trial, chain, make_run
 from tests.sweeps import tiny_sweep
+from tuner.campaign.going import Standing
+from tuner.cli.progress import Watch, outcome
 from tuner.engine.base import Command, server_config
 from tuner.engine.make import make_engine
 from tuner.engine.script import difference
+from tuner.sweep.door import load_sweep
 
 HEAVY = ("pandas", "optuna", "matplotlib", "scipy", "numpy", "aiohttp")
 
@@ -80,6 +86,28 @@ def test_a_sweep_for_people_ends_with_table_speedup_and_report(tmp_path: Path) -
     assert "(simulated)" in done.stdout
     assert "report.md" in done.stdout
     assert "trial 1 [1/1]" in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("over", "said"),
+    [
+        ("geomean", "best so far 1.100x, geometric mean over concurrency 1, 8"),
+        ("min", "best so far 1.100x, the lowest of concurrency 1, 8"),
+        ("8", "best so far 1.100x at concurrency 8"),
+    ],
+)
+def test_progress_says_what_its_figures_are_of(tmp_path: Path, over: str, said: str) -> None:
+    """`c8` is no word, and 0.650x beside 1.2x and 0.35x is a riddle without `geometric mean`."""
+    tiny_sweep(tmp_path, search="objective: {over: geomean}, trials: 1")
+    path = tmp_path / "tiny.yaml"
+    text = path.read_text().replace("concurrency: [1]", "concurrency: [1, 8]")
+    path.write_text(text.replace("over: geomean", f"over: {over}"))
+    watch = Watch(Console(file=StringIO()), None, load_sweep(path))
+    watch.standing = Standing(1, 1, 1.1, None, 1.1)
+    assert watch._so_far() == f" ({said})"
+    record = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(2), 99.0)], levels=(1, 8)).records()
+    told = outcome(record[1], "output_tok_s")
+    assert re.fullmatch(r"concurrency 1: \d+\.\d output tok/s, 1\.\d+x; 8: \d+\.\d [^;]*x", told)
 
 
 def test_a_mistake_is_one_line_with_exit_code_2_and_no_folder(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import fill
 
 import click
 from rich.console import Console
@@ -24,6 +25,8 @@ COLUMNS = ("speed-up", "AL", "first", "TTFT", "TPOT")
 """After the throughput that the run maximised."""
 UNLIMITED = 10_000
 """A width that no table reaches."""
+_KEPT = "\xa0"
+"""A space that no line ends at."""
 TOP = 10
 """Candidates that the result table shows."""
 
@@ -34,16 +37,20 @@ def show_result(result: Result, sweep: Sweep, report: Path) -> None:
     console = Console(highlight=False, markup=False, soft_wrap=False)
     simulated = " (simulated)" if any(each.engine == "simulated" for each in records) else ""
     metrics = {} if result.baseline is None else result.baseline.metrics
+    metric, titles = sweep.search.objective.metric, dict[str, str]()
     for level in sweep.workload.levels:
         shown = level_in(str(level), metrics) if str(level) in metrics else level
-        title = f"{sweep.name}{simulated}, {named(shown)}"
-        metric = sweep.search.objective.metric
-        table = _table(title, records, str(level), metric)
-        unlimited = console.options.update(width=UNLIMITED)
-        if console.measure(table, options=unlimited).minimum <= console.width:
+        titles[str(level)] = f"{sweep.name}{simulated}, {named(shown)}"
+    tables = [_table(title, records, level, metric) for level, title in titles.items()]
+    unlimited = console.options.update(width=UNLIMITED)
+    if all(console.measure(each, options=unlimited).minimum <= console.width for each in tables):
+        for table in tables:
             console.print(table)
-        else:  # a table that does not fit would lose digits
-            click.echo("\n".join(_lines(title, records, str(level), metric)))
+        click.echo(_fitted(_legend(metric), console.width))
+    else:  # a table that does not fit would lose digits; half of them would be another layout
+        for level, title in titles.items():
+            click.echo("\n".join(_lines(title, records, level, metric, console.width)))
+        click.echo(_fitted(_legend(metric), console.width))
     first, *rest = _answer(result).splitlines()
     click.echo("\n".join([f"{first}{simulated}", *rest]))
     click.echo(f"report: {report}")
@@ -71,11 +78,7 @@ def _ranked(result: Result, sweep: Sweep) -> list[TrialRecord]:
 
 
 def _table(title: str, records: list[TrialRecord], level: str, metric: Metric) -> Table:
-    caption = (
-        f"speed-up: of {speed_words(metric)}; AL: accept length; first: accept rate at position 1; "
-        "TTFT, TPOT: p50 in ms"
-    )
-    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
+    table = Table(title=title, title_justify="left")
     table.add_column("configuration", overflow="fold", min_width=24)
     speed = speed_words(metric).replace(" ", "\n")  # in one line it would cost the narrow terminal
     for name in (speed, *COLUMNS):
@@ -85,15 +88,37 @@ def _table(title: str, records: list[TrialRecord], level: str, metric: Metric) -
     return table
 
 
-def _lines(title: str, records: list[TrialRecord], level: str, metric: Metric) -> Iterator[str]:
-    """The table's figures that decide, a line each, for a terminal that is too narrow for it."""
-    yield title
+def _lines(
+    title: str, records: list[TrialRecord], level: str, metric: Metric, width: int
+) -> Iterator[str]:
+    """The tables' figures for a terminal that is too narrow for one of them; what a server has no
+    figure of is left out."""
+    yield _fitted(title, width)
     for record in records:
-        yield _name(record, records)
+        yield _fitted(_name(record, records), width)
         names = (speed_words(metric), *COLUMNS)
-        cells = _cells(record, level, records, metric)
-        for name, cell in list(zip(names, cells, strict=True))[:3]:
-            yield f"  {name}: {cell}"
+        cells = zip(names, _cells(record, level, records, metric), strict=True)
+        figures = [f"{n}: {cell}".replace(" ", _KEPT) for n, cell in cells if cell != "-"]
+        yield _fitted("; ".join(figures), width, "  ")
+
+
+def _legend(metric: Metric) -> str:
+    return (
+        f"speed-up: of {speed_words(metric)} over no speculation; AL: accept length, tokens a "
+        "verify; first: accept rate at position 1; TTFT, TPOT: p50 in ms"
+    )
+
+
+def _fitted(text: str, width: int, indent: str = "") -> str:
+    """Lines that end between words; a word alone may be longer than the terminal is wide."""
+    return fill(
+        text,
+        max(width, len(indent) + 1),
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    ).replace(_KEPT, " ")
 
 
 def _name(record: TrialRecord, beside: list[TrialRecord]) -> str:
