@@ -13,7 +13,8 @@ def show_plan(plan: Plan, limit: int | None) -> None:
     """Print a plan; `limit` cuts the list of points and their commands to what is not the
     baseline's, None shows all as they are."""
     sweep, space = plan.loaded.sweep, plan.loaded.space
-    click.echo(f"{sweep.name}: {len(space.points):,} points, engine {sweep.engine.kind}")
+    count = "1 point" if len(space.points) == 1 else f"{len(space.points):,} points"
+    click.echo(f"{sweep.name}: {count}, engine {sweep.engine.kind}")
     for word, reasons in (("dropped", space.dropped), ("collapsed", space.collapsed)):
         for reason, count in reasons.items():
             click.echo(f"  {count:,} {word}: {reason}")
