@@ -10,6 +10,7 @@ import time
 from io import StringIO
 from pathlib import Path
 
+import click
 import psutil
 import pytest
 from rich.console import Console
@@ -17,6 +18,7 @@ from rich.console import Console
 from tests.report.make_run import Trial, chain, make_run
 from tests.sweeps import tiny_sweep
 from tuner.campaign.going import Standing
+from tuner.cli import commands
 from tuner.cli.progress import Watch, outcome
 from tuner.engine.base import Command, server_config
 from tuner.engine.make import make_engine
@@ -328,3 +330,13 @@ def test_an_endpoint_is_measured_as_it_is_and_shown(tmp_path: Path, speculates: 
     name = "1 step, 2 tokens" if speculates else "no speculation"
     row = done.stdout.split("concurrency 1", 1)[1].split(name, 1)[1].split("report:")[0]
     assert re.search(r"\b[1-9]\d*\.\d\b", row), "tok/s"
+
+
+def test_the_help_says_what_a_path_is_of() -> None:
+    """`--out PATH` may be a file or a folder; which one is found out when the run is over."""
+    context = click.Context(commands.specbench)
+    for name in commands.specbench.list_commands(context):
+        command = commands.specbench.commands[name]
+        for option in command.params:
+            if isinstance(option, click.Option) and isinstance(option.type, click.Path):
+                assert option.metavar is not None, f"{name} {option.opts[0]}"

@@ -38,10 +38,13 @@ def specbench() -> None:
 
 @specbench.command()
 @click.argument("file", type=SWEEP_FILE, required=False)
-@click.option("--out", type=click.Path(path_type=Path), help="DIR/<run id>/ holds the run.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR",
+              help="Instead of results/NAME: the run is DIR/RUN-ID.")  # fmt: skip
 @click.option("--engine", type=click.Choice(ENGINES), help="Instead of the file's engine.kind.")
 @click.option("--trials", type=Trials(), help="Candidates to measure; +N more with --resume.")
-@click.option("--resume", type=RUN, help="Go on with this run; nothing is measured twice.")
+@click.option(
+    "--resume", type=RUN, metavar="RUN", help="Go on with this run; nothing is measured twice."
+)
 @click.option("--deadline", type=DeadlineText(), help="Instead of search.deadline, such as 07:30.")
 @click.option("--share-gpus", is_flag=True, help="Also beside another specbench run on them.")
 @click.option("--slots", type=SlotCount(), help="Instead of the file's slots: auto, 1, 2, ...")
@@ -123,7 +126,8 @@ def plan(
 
 @specbench.command()
 @click.argument("file", metavar="[SWEEP]", type=SWEEP_FILE, required=False)
-@click.option("--out", type=click.Path(path_type=Path), help="Where the run would go.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR",
+              help="Where the run would go, as sweep --out.")  # fmt: skip
 @click.option("--engine", type=click.Choice(ENGINES), help="Instead of the file's engine.kind.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def doctor(file: Path | None, out: Path | None, engine: str | None, as_json: bool) -> int:
@@ -151,7 +155,7 @@ def doctor(file: Path | None, out: Path | None, engine: str | None, as_json: boo
 @click.option("--limit", default="60s", show_default=True, help="Longer silence is a hang.")
 @click.option("--at-once", type=click.IntRange(1, 64), help="Process groups up at a time.")
 @click.option("--share-gpus", is_flag=True, help="Also beside a specbench run on them.")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the JSON here.")
+@click.option("--out", type=OUT_FILE, metavar="FILE", help="Write the JSON here.")
 @click.option("--json", "as_json", is_flag=True, help="Print the JSON on stdout.")
 def comm(
     file: Path | None,
