@@ -48,8 +48,8 @@ def show_result(result: Result, sweep: Sweep, report: Path) -> None:
             console.print(table)
         click.echo(_fitted(_legend(metric), console.width))
     else:  # a table that does not fit would lose digits; half of them would be another layout
-        for level, title in titles.items():
-            click.echo("\n".join(_lines(title, records, level, metric, console.width)))
+        for name, title in titles.items():
+            click.echo("\n".join(_lines(title, records, name, metric, console.width)))
         click.echo(_fitted(_legend(metric), console.width))
     first, *rest = _answer(result).splitlines()
     click.echo("\n".join([f"{first}{simulated}", *rest]))

@@ -13,8 +13,8 @@ def show_plan(plan: Plan, limit: int | None) -> None:
     """Print a plan; `limit` cuts the list of points and their commands to what is not the
     baseline's, None shows all as they are."""
     sweep, space = plan.loaded.sweep, plan.loaded.space
-    count = "1 point" if len(space.points) == 1 else f"{len(space.points):,} points"
-    click.echo(f"{sweep.name}: {count}, engine {sweep.engine.kind}")
+    points = "1 point" if len(space.points) == 1 else f"{len(space.points):,} points"
+    click.echo(f"{sweep.name}: {points}, engine {sweep.engine.kind}")
     for word, reasons in (("dropped", space.dropped), ("collapsed", space.collapsed)):
         for reason, count in reasons.items():
             click.echo(f"  {count:,} {word}: {reason}")
@@ -32,18 +32,18 @@ def show_plan(plan: Plan, limit: int | None) -> None:
     _show_memory(plan)
     _show_command("baseline: no speculation", plan.baseline)
     blocks = [(f"one launch, {block.label()}", command) for block, command in plan.shared[:limit]]
-    points = [
+    alone = [
         (f"{number}. {point.label()}", command)
         for number, (point, command) in enumerate(plan.commands[:limit], start=1)
     ]
     if limit is None:
-        for title, command in [*blocks, *points]:
+        for title, command in [*blocks, *alone]:
             _show_command(title, command)
         return
     click.echo("\nthe others, by what they have besides (--all: every one, as a whole command)")
-    for title, command in [*blocks, *points]:
+    for title, command in [*blocks, *alone]:
         click.echo(f"\n{title}\n  {difference(command, plan.baseline)}")
-    if left := len(plan.commands) - len(points):
+    if left := len(plan.commands) - len(alone):
         click.echo(f"\n... and {left:,} more, --all shows them")
 
 
