@@ -2,6 +2,8 @@
 
 import io
 import json
+from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,8 @@ from tuner.cli.progress import Watch
 from tuner.engine.make import make_engine
 from tuner.errors import EngineFailure, NotComparable, UserError
 from tuner.ledger.run import Run
+from tuner.measure.client import Load, run_window
+from tuner.measure.samples import Request, Window
 from tuner.measure.samples_file import read_samples
 from tuner.plan import make_plan
 from tuner.report.compare.comparison import compare
@@ -72,6 +76,51 @@ def test_every_configuration_gets_the_same_conversations(tmp_path: Path, ignore_
             assert all((each.tokens == 24) >= whole for each in by_id.values())
     assert len(seen) == 1
     assert "those answers are in conversations.jsonl, content" in write_report(run).read_text()
+    assert "# A run of it has the answers between turns written anew" in run.best_yaml.read_text()
+
+
+def test_answers_that_no_file_can_hold_are_kept_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A model may write NUL, and half a character: the run ended in a traceback, or at every resume
+    with a mistake in a file that nobody had written."""
+
+    def odd(url: str, requests: Sequence[Request], load: Load) -> Window:
+        window = run_window(url, requests, load)
+        said = [replace(each, text=f"a\0{each.text}\ud83d") for each in window.samples]
+        return replace(window, samples=tuple(said))
+
+    monkeypatch.setattr("tuner.campaign.conversations.run_window", odd)
+    run = measured(asking(tmp_path), tmp_path / "out")
+    assert [each.outcome for each in run.ledger().records] == ["ok", "ok"]
+    told = read_prompts("conversations.jsonl", run.path, "all").prompts
+    answers = [text for each in told for role, text in each.messages if role == "assistant"]
+    assert all(text.startswith("a\ufffd") and text.endswith("\ufffd") for text in answers)
+
+
+@pytest.mark.parametrize("silent", [("82",), ("81", "82")])
+def test_an_answer_that_ends_at_once_is_one_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, silent: tuple[str, ...]
+) -> None:
+    """One empty answer among eighty ended the run; a server without any text still does."""
+
+    def quiet(url: str, requests: Sequence[Request], load: Load) -> Window:
+        window = run_window(url, requests, load)
+        said = [
+            replace(each, text="" if each.prompt_id in silent else each.text)
+            for each in window.samples
+        ]
+        return replace(window, samples=tuple(said))
+
+    monkeypatch.setattr("tuner.campaign.conversations.run_window", quiet)
+    if len(silent) > 1:
+        with pytest.raises(EngineFailure, match="was answered without text"):
+            measured(asking(tmp_path), tmp_path / "out")
+        return
+    run = measured(asking(tmp_path), tmp_path / "out")
+    assert [each.outcome for each in run.ledger().records] == ["ok", "ok"]
+    told = {each.id: each for each in read_prompts("conversations.jsonl", run.path, "all").prompts}
+    assert [text for role, text in told["82"].messages if role == "assistant"] == ["", ""]
 
 
 def test_a_resumed_run_goes_on_with_the_answers_it_began_with(tmp_path: Path) -> None:

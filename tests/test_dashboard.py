@@ -18,7 +18,7 @@ from tuner.campaign.campaign import begin_run, run_sweep
 from tuner.campaign.viewed import study_to_view
 from tuner.engine.make import make_engine
 from tuner.ledger.run import Run
-from tuner.search.stored import sqlite_url
+from tuner.search.storages import sqlite_url
 
 
 def study_at(run: Run, url: str | optuna.storages.RDBStorage) -> optuna.Study:

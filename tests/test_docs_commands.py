@@ -27,6 +27,7 @@ STANDS_FOR = {
     **dict.fromkeys(("RUN", "A", "B"), str(RUN)),
     **dict.fromkeys(("bench.jsonl", "vllm.json"), FOREIGN),
     "FOLDER": ".",
+    "URL": "sqlite:///shared.db",
     "PYTHON": "/opt/sglang/bin/python",
 }
 """What the pages' placeholders are, to be parsed and run."""
@@ -36,6 +37,7 @@ RUN_HERE = ("plan", "schema", "doctor", "compare-report", "report", "draft-tp en
 
 NOT_RUN = {
     "specbench sweep": "minutes or GPUs; `make demo` runs the quickstart",
+    "specbench worker": "needs a database and others beside it; tests/test_workers.py",
     "specbench dashboard": "serves until it is stopped; tests/test_dashboard.py",
     "specbench status": "of a run at work; tests/cli/test_long_runs.py",
     "specbench stop": "of a run at work; tests/cli/test_long_runs.py",

@@ -53,7 +53,7 @@ OWNERS = {
     "pandas": {"report"},
     "psutil": {"engine"},
     "pydantic": {"sweep", "ledger"},  # ledger: the error of sweep's own base class
-    "pydantic_core": {"sweep"},
+    "pydantic_core": {"sweep", "ledger"},  # ledger: the JSON of very many lines
     "pynvml": {"ledger", "engine"},  # machine facts; GPU memory, clocks and energy
     "ray": {"cluster"},
     "requests": {"engine"},

@@ -1,5 +1,6 @@
 """What a run tells of each kind of prompt: an average hides that a draft fails on one of them."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -95,9 +96,11 @@ def test_the_report_shows_them(run: Run) -> None:
 
 def test_an_older_ledger_is_read_from_its_samples(run: Run) -> None:
     """Kinds would be lost for every run that was made before they were in the ledger."""
+    lines = [json.loads(line) for line in run.trials_file.read_text().splitlines()]
+    for line in lines:
+        del line["metrics"]["1"]["by_kind"]
+    run.trials_file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     ledger = run.ledger()
-    for record in ledger.records:
-        del record.metrics["1"]["by_kind"]
     spec = run.sweep().search.objective
     (found, _) = kinds_found(ledger, ledger.candidates[1], RawSamples(run), spec)[1]
     assert found.figures["requests"] == 12

@@ -2,10 +2,12 @@
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from tests.measure.test_overload import served
 from tests.report.make_run import SWEEP, TTFT, Trial, chain, make_run
 from tests.sweep.conftest import BASE
 from tests.sweeps import Listener, tiny_sweep
@@ -14,19 +16,24 @@ from tuner.campaign.studied import verdict_of
 from tuner.choice import fastest_candidate
 from tuner.engine.make import make_engine
 from tuner.errors import UserError
-from tuner.ledger.limits import broken_limits, excess
+from tuner.ledger.judged import BrokenLimit
+from tuner.ledger.limits import broken_limits, broken_words, excess, limits_words
 from tuner.ledger.run import Run
 from tuner.report.findings import Findings
 from tuner.report.levels import levels_table
 from tuner.report.run_report import write_report
+from tuner.report.top_table import top_tables
 from tuner.report.winner import one_point_sweep
 from tuner.result import summarise_run
+from tuner.search.answers import FEASIBLE
 from tuner.search.forecast import Known
 from tuner.search.staged import StagedSearch
-from tuner.search.study import FEASIBLE, Study
+from tuner.search.study import Study
 from tuner.search.verdict import Figures, Verdict
 from tuner.sweep.door import load_sweep
+from tuner.sweep.level import Rate
 from tuner.sweep.model import ObjectiveSpec, SearchSpec
+from tuner.sweep.point import Point
 
 LIMITS = SearchSpec(limits={"tpot_ms_p50": 9.0, "ttft_ms_p99": 1000 * TTFT + 1})
 
@@ -250,3 +257,122 @@ def test_what_is_as_fast_is_told_at_each_level_though_it_breaks_a_limit(tmp_path
     assert table is not None
     assert "`1 step, 2 tokens` (breaks a limit)" in table
     assert "2 steps" not in table
+
+
+def test_a_limit_that_is_broken_at_one_level_says_nothing_of_another(tmp_path: Path) -> None:
+    """`fastest at 5/s: no speculation, not told apart from nothing` stood below a candidate that is
+    11 % faster there and keeps the limits there."""
+    run = broken_at(limited(tmp_path, 105.0, 118.0), 1)
+    lines = [json.loads(line) for line in run.trials_file.read_text().splitlines()]
+    for line in lines:
+        line["metrics"]["8"] = line["metrics"]["1"]
+    run.trials_file.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    found = summarise_run(Run.open(run.path)).by_level
+    assert found[1].record.role == "baseline"
+    assert found[8].record.at == chain(1)
+    table = levels_table(Findings(Run.open(run.path))) or ""
+    assert "| 8 | `1 step, 2 tokens` | - |" in table
+
+
+@pytest.mark.parametrize(("also_plain", "says"), [(False, "loses"), (True, "pays")])
+def test_speculation_does_not_pay_where_it_breaks_a_limit_that_is_kept_without(
+    tmp_path: Path, also_plain: bool, says: str
+) -> None:
+    """`Speculation pays at every rate` stood beside `no candidate keeps the limits`."""
+    trials = (0, 1) if also_plain else (1,)
+    run = broken_at(limited(tmp_path, 105.0, 118.0), *trials)
+    lines = [json.loads(line) for line in run.trials_file.read_text().splitlines()]
+    for line in lines:
+        figures = line["metrics"].pop("1")
+        line["metrics"] = {"4/s": figures, "8/s": figures}
+        for each in line["broken"]:
+            each["concurrency"] = "8/s"
+    run.trials_file.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    found = summarise_run(Run.open(run.path)).by_rate
+    assert [each.says for each in found.values()] == ["pays", says]
+    assert [each.to_json()["breaks_limits"] for each in found.values()] == [False, not also_plain]
+
+
+def test_large_figures_are_written_out() -> None:
+    """`ttft_ms_p99 is 1.235e+04, 5.7e+02 % over 60`."""
+    broken = BrokenLimit(concurrency="200/s", metric="ttft_ms_p99", value=12345.6, limit=60)
+    assert broken_words([broken]) == "ttft_ms_p99 is 12346 at 200 requests/s, 20476 % over 60"
+    assert limits_words({"ttft_ms_p99": 2_000_000}) == "ttft_ms_p99 at most 2000000"
+
+
+def test_a_running_server_is_told_whether_it_keeps_them(tmp_path: Path) -> None:
+    """Its report said nothing of limits that were asked for."""
+    endpoint = "engine: {kind: endpoint, url: 'http://127.0.0.1:1'}"
+    sweep = SWEEP.replace("engine: {kind: sglang, python: /opt/sglang/bin/python}", endpoint)
+    sweep = sweep.replace("search: {trials: 6}", "search: {limits: {ttft_ms_p99: 100}}")
+    run = make_run(tmp_path, [Trial(None, 100.0)], sweep=sweep)
+    kept = "Limits: ttft_ms_p99 at most 100. The server keeps them."
+    assert kept in write_report(run).read_text()
+    broken = "The server breaks them: ttft_ms_p99 is 124.3 at concurrency 1, 24 % over 100."
+    assert broken in write_report(broken_at(run, 0)).read_text()
+
+
+def test_goodput_is_shown_of_whatever_was_measured(tmp_path: Path) -> None:
+    """What was measured of the settings alone was a dash, as if it had not been."""
+    ll = {"env": (("NCCL_PROTO", "LL"),)}
+    trials = [
+        Trial(None, 100.0),
+        Trial(chain(2, **ll), 120.0),
+        Trial(Point(**ll), 101.0, role="plain"),
+    ]
+    made = make_run(tmp_path, trials)
+    lines = [json.loads(line) for line in made.trials_file.read_text().splitlines()]
+    for line, good in zip(lines, (3.25, 4.5, 3.75), strict=True):
+        line["metrics"]["1"]["goodput_request_s"] = good
+    made.trials_file.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    [(_, table)] = top_tables(Findings(Run.open(made.path)))
+    header, _, *rows = ([cell.strip() for cell in row.split(" | ")] for row in table.splitlines())
+    column = header.index("goodput, requests/s")
+    assert [row[column] for row in rows] == ["3.25", "-", "3.75", "4.50"]  # -: the reference
+
+
+@pytest.mark.parametrize(
+    ("failed", "below", "words"),
+    [
+        (9, 0, "30 % of the requests failed at 16 requests/s, at most 10 % may"),
+        (9, 15, None),  # without speculation as many fail
+        (3, 0, None),
+        (0, 0, None),
+    ],
+)
+def test_a_server_that_turns_requests_away_is_no_answer(
+    failed: int, below: int, words: str | None
+) -> None:
+    """It has fewer at a time, so that those which it answers are fast and keep every limit:
+    recommended with `40 % faster`, and a doubt far below."""
+    whole = served(4.0, lambda _: 0.5, 30)
+    some = [
+        replace(each, error="HTTP 503" if number < below else None)
+        for number, each in enumerate(whole.samples)
+    ]
+    metrics = {"16/s": {"requests": 30, "failed_requests": failed, "ttft_ms_p99": 5.0}}
+    baseline = {Rate(16): [replace(whole, samples=tuple(some))]}
+    found = broken_limits(metrics, SearchSpec(limits={"ttft_ms_p99": 100}), baseline)
+    assert (broken_words(found) or None) == words
+    assert all(each.excess > 0 for each in found)
+    assert broken_limits(metrics, SearchSpec()) == []  # the baseline itself
+
+
+def test_what_is_asked_of_every_server_is_named(tmp_path: Path) -> None:
+    run = limited(tmp_path, 105.0, 118.0)
+    lines = [json.loads(line) for line in run.trials_file.read_text().splitlines()]
+    found = {"concurrency": 1, "metric": "failed_share", "value": 0.3, "limit": 0.1}
+    lines[0]["broken"], lines[1]["broken"] = [], [found]
+    run.trials_file.write_text("\n".join(map(json.dumps, lines)) + "\n")
+    run.sweep_file.write_text(
+        run.sweep_file.read_text().replace("limits: {tpot_ms_p50: 9.0}, ", "")
+    )
+    result = summarise_run(Run.open(run.path))
+    assert result.best is None
+    assert result.verdict.endswith(
+        "; no faster one answers requests: of 1 step, 2 tokens 30 % of the requests failed at "
+        "concurrency 1, at most 10 % may"
+    )
+    assert "limits: to answer requests; the baseline" not in result.limits.words()
+    assert result.limits.words().startswith("limits: to answer requests; 1 candidate not")
+    assert "Limits: to answer requests." in write_report(Run.open(run.path)).read_text()

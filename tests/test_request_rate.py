@@ -50,10 +50,10 @@ def test_every_configuration_gets_the_same_arrivals(tmp_path: Path, ignore_eos: 
     for record in records:
         assert record.outcome == "ok", record.message
         assert record.samples is not None
-        for window in read_samples(run.path / record.samples)[8]:
+        for window in read_samples(run.path / record.samples)[Rate(40)]:
             due.add(tuple(each.due for each in window.samples))
             assert None not in due
-        figures = record.metrics["8"]
+        figures = record.metrics["40/s"]
         assert figures["goodput_request_s"] == pytest.approx(figures["request_s"])
         assert figures["queue_ms_p99"] is not None
     assert len(records) > 1

@@ -168,7 +168,7 @@ def test_two_slots_are_always_at_work_and_find_the_same(tmp_path: Path) -> None:
         run = begin_run(folder / "runs", loaded, None)
         engine = SleepingEngine(loaded.sweep.engine, loaded.sweep.timeouts, loaded.sweep.model)
         with (
-            patch("tuner.campaign.campaign.bare", known_bare),
+            patch("tuner.campaign.placed.bare", known_bare),
             patch.object(Rig, "_warm_up", lambda *_: None),
             patch.object(Rig, "_measure", known_measure),
             patch.object(Slots, "wait", waiting),

@@ -16,10 +16,12 @@ from tuner.errors import UserError
 from tuner.measure.client import Load, run_window
 from tuner.measure.samples import Request
 from tuner.measure.samples_file import read_samples
+from tuner.plan import make_plan
 from tuner.sweep.door import load_sweep
 from tuner.sweep.prompt import Prompt
 from tuner.sweep.turns import to_send
-from tuner.sweep.workload import read_prompts
+from tuner.sweep.workload import needed_to_hold_out, read_prompts
+from tuner.trial.sent import sent_of
 
 SAID = [
     {
@@ -139,3 +141,28 @@ def test_a_run_measures_every_turn_and_tells_what_the_cache_had(
     for window in read_samples(run.path / baseline.samples)[1]:
         assert [each.prompt_id for each in window.samples].count("a#2") == 1
         assert all(each.cached_tokens is not None for each in window.samples)
+
+
+def test_conversations_that_no_window_sends_are_held_out(tmp_path: Path) -> None:
+    """80 questions of two turns at 80 requests: the winner was confirmed on those that it was
+    chosen on, for want of prompts, while 40 had never been sent; and the plan waited for twice as
+    many conversations as come."""
+    said = [
+        {"conversations": [{"from": who, "value": f"{n}"} for who in ("human", "gpt", "human")]}
+        for n in range(80)
+    ]
+    (tmp_path / "p.json").write_text(json.dumps(said))
+    path = tiny_sweep(tmp_path, search="stages: [confirm], trials: 1", steps="2").path
+    asked = "{prompts: p.json, turns: all, requests: 80, request_rate: 0.5, "
+    text = path.read_text().replace("{requests: 3, ", asked).replace("concurrency: [1]", "seed: 1")
+    text = text.replace("trials: 1", "trials: 1, objective: {metric: decode_tok_s}")
+    path.write_text(text)
+    loaded = load_sweep(path)
+    found = sent_of(loaded)
+    assert found.used == 40
+    [chosen], [unseen] = found.chosen_on.values(), found.unseen.values()
+    assert len(chosen) == len(unseen) == 80
+    assert not {each.id for each in chosen} & {each.id for each in unseen}
+    assert needed_to_hold_out(found.used) == 48
+    plan = make_plan(loaded)
+    assert 2 * 40 / 0.5 < plan.estimate.measure_s < 2 * 60 / 0.5

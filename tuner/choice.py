@@ -13,7 +13,7 @@ from tuner.ledger.judged import BrokenLimit
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import TrialRecord
 from tuner.search.objective import objective
-from tuner.sweep.level import level_of
+from tuner.sweep.level import Level, level_of
 from tuner.sweep.model import ObjectiveSpec
 from tuner.sweep.point import Point
 
@@ -33,11 +33,13 @@ def held_out_objective(record: TrialRecord, spec: ObjectiveSpec) -> float | None
 
 
 def _objective(metrics: Mapping[str, Mapping[str, Any]], spec: ObjectiveSpec) -> float | None:
-    ratios = {level_of(level): figures.get("speedup") for level, figures in metrics.items()}
-    known = {level: ratio for level, ratio in ratios.items() if ratio is not None}
-    if not known or len(known) < len(ratios):
-        return None
-    if spec.level is not None and spec.level not in known:
+    known = {}
+    for level, figures in metrics.items():
+        ratio = figures.get("speedup")
+        if ratio is None:
+            return None
+        known[level_of(level)] = ratio
+    if not known or (spec.level is not None and spec.level not in known):
         return None
     return objective(known, spec)
 
@@ -58,13 +60,24 @@ def fastest_candidate(
     return min(tied, key=lambda pair: (complexity(pair[0].at), -pair[1]))
 
 
+def objectives(ledger: Ledger, spec: ObjectiveSpec) -> list[float | None]:
+    """`objective_of` each candidate, in their order."""
+    return ledger.once(
+        ("objectives", spec), lambda: [objective_of(each, spec) for each in ledger.candidates]
+    )
+
+
 def tied_candidates(ledger: Ledger, spec: ObjectiveSpec) -> list[tuple[TrialRecord, float]]:
     """What `fastest_candidate` takes the simplest of, each with its objective; [] where none has
     one."""
+    return ledger.once(("tied", spec), lambda: _tied(ledger, spec))
+
+
+def _tied(ledger: Ledger, spec: ObjectiveSpec) -> list[tuple[TrialRecord, float]]:
     valued = [
         (record, value, is_refuted(ledger, record, spec))
-        for record in ledger.candidates
-        if (value := objective_of(record, spec)) is not None
+        for record, value in zip(ledger.candidates, objectives(ledger, spec), strict=True)
+        if value is not None
     ]
     if not valued:
         return []
@@ -75,7 +88,7 @@ def tied_candidates(ledger: Ledger, spec: ObjectiveSpec) -> list[tuple[TrialReco
     return [
         (each, its)
         for each, its, out in valued
-        if each is record or (not out and is_tied(record, each, spec))
+        if each is record or (not out and _is_tied(record, each, value, its))
     ]
 
 
@@ -99,7 +112,10 @@ def is_tied(best: TrialRecord, other: TrialRecord, spec: ObjectiveSpec) -> bool:
     Its intervals allow at every concurrency that it is no slower, its objective lacks no more than
     `GIVEN_UP`, and it beats the baseline where `best` does.
     """
-    high, low = objective_of(best, spec), objective_of(other, spec)
+    return _is_tied(best, other, objective_of(best, spec), objective_of(other, spec))
+
+
+def _is_tied(best: TrialRecord, other: TrialRecord, high: float | None, low: float | None) -> bool:
     if not high or not low or low < high * (1 - GIVEN_UP) or low <= 1 < high:
         return False
     return all(
@@ -131,9 +147,10 @@ def far_outputs(ledger: Ledger, record: TrialRecord) -> TrialRecord | None:
     They are far from the baseline's or the task's score is clearly lower; never where
     `measure.outputs` is not `stop`.
     """
+    if record.is_another:
+        return record
     again = ledger.confirmation(record)
-    found = (each for each in (record, again) if each is not None and each.is_another)
-    return next(found, None)
+    return again if again is not None and again.is_another else None
 
 
 def answer_of(ledger: Ledger, spec: ObjectiveSpec) -> tuple[TrialRecord | None, float | None]:
@@ -175,8 +192,24 @@ def is_refuted(ledger: Ledger, record: TrialRecord, spec: ObjectiveSpec) -> bool
     """A candidate that breaks a limit, whose outputs are far from the baseline's, or whose launch
     of its own failed or was no faster than no speculation, there or on prompts that it was not
     chosen on."""
-    if far_outputs(ledger, record) is not None or broken_by(ledger, record):
-        return True
+    speaks = far_outputs(ledger, record) is not None or broken_by(ledger, record)
+    return bool(speaks) or is_disproved(ledger, record, spec)
+
+
+def is_refuted_at(ledger: Ledger, record: TrialRecord, spec: ObjectiveSpec, level: Level) -> bool:
+    """The same of one level by itself: a limit that is broken at another one says nothing there."""
+    speaks = far_outputs(ledger, record) is not None or broken_at(ledger, record, level)
+    return bool(speaks) or is_disproved(ledger, record, spec)
+
+
+def broken_at(ledger: Ledger, record: TrialRecord, level: Level) -> list[BrokenLimit]:
+    """Of `broken_by` what is broken at one level."""
+    return [each for each in broken_by(ledger, record) if str(each.concurrency) == str(level)]
+
+
+def is_disproved(ledger: Ledger, record: TrialRecord, spec: ObjectiveSpec) -> bool:
+    """A candidate whose launch of its own failed or was no faster than no speculation, there or on
+    prompts that it was not chosen on."""
     again = ledger.confirmation(record)
     if again is None:
         return False

@@ -4,13 +4,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tuner.choice import far_outputs
+from tuner.choice import broken_at, far_outputs, is_disproved
 from tuner.fastest import ratios_of
+from tuner.ledger.lines import Ledger
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.settled import Settled
 from tuner.measure.overload import overloaded_at, reached_cap
 from tuner.measure.statistics import Interval
-from tuner.sweep.level import Rate, level_in, listed, named
+from tuner.sweep.level import Level, Rate, level_in, level_of, listed, named
+from tuner.sweep.model import ObjectiveSpec
 
 Says = Literal["pays", "unclear", "loses"]
 
@@ -25,13 +27,16 @@ class AtRate:
     """It did not keep up with the rate."""
     plain_overloaded: bool
     """No speculation did not keep up with it."""
+    breaks_limits: bool = False
+    """It breaks a limit there that no speculation keeps."""
     capped: bool = False
     """Of those that did not keep up one had requests wait for a stream, not for the server."""
 
     @property
     def says(self) -> Says:
-        """By the 95 % interval; one that does not keep up where no speculation does loses."""
-        if self.overloaded and not self.plain_overloaded:
+        """By the 95 % interval; one that does not keep up, or breaks a limit, where no speculation
+        does not, loses."""
+        if self.breaks_limits or (self.overloaded and not self.plain_overloaded):
             return "loses"
         if self.ratio.low is None or self.ratio.high is None:
             return "unclear"
@@ -47,22 +52,28 @@ class AtRate:
             "speedup": self.ratio.to_json(),
             "overloaded": self.overloaded,
             "baseline_overloaded": self.plain_overloaded,
+            "breaks_limits": self.breaks_limits,
         }
 
 
-def crossing(settled: Settled) -> dict[Rate, AtRate]:
+def crossing(settled: Settled, spec: ObjectiveSpec) -> dict[Rate, AtRate]:
     """By rate, ascending; {} of a run at concurrencies, and where nothing was compared.
 
-    Of the candidates that keep up at a rate, or of all where none does, the one with the highest
-    ratio; those whose outputs are far from the baseline's are left out.
+    Of the candidates that keep up and keep the limits at a rate, or of all where none does, the one
+    with the highest ratio; those whose outputs are far from the baseline's, and those that their
+    own launches have refuted, are left out.
     """
     ledger = settled.ledger
-    if ledger.baseline is None:
+    if ledger.baseline is None or not any(
+        isinstance(level_of(name), Rate) for name in ledger.baseline.metrics
+    ):
         return {}
     measured = [
         (record, ratios_of(record.metrics))
         for record in ledger.candidates
-        if record.outcome == "ok" and far_outputs(ledger, record) is None
+        if record.outcome == "ok"
+        and far_outputs(ledger, record) is None
+        and not is_disproved(ledger, record, spec)
     ]
     found: dict[Rate, AtRate] = {}
     for name, plain in ledger.baseline.metrics.items():
@@ -70,14 +81,27 @@ def crossing(settled: Settled) -> dict[Rate, AtRate]:
         there = [(record, ratios[level]) for record, ratios in measured if level in ratios]
         if not isinstance(level, Rate) or not there:
             continue
-        record, ratio = max(
-            there, key=lambda pair: (not overloaded_at(pair[0].metrics, name), pair[1].value)
-        )
+
+        def fit(pair: tuple[TrialRecord, Interval], level: Level = level) -> tuple[bool, float]:
+            late = overloaded_at(pair[0].metrics, str(level))
+            return not late and not _breaks(ledger, pair[0], level), pair[1].value
+
+        record, ratio = max(there, key=fit)
         late = overloaded_at(record.metrics, name)
         plain_late = overloaded_at(ledger.baseline.metrics, name)
         slow = [*([record.metrics[name]] if late else []), *([plain] if plain_late else [])]
-        found[level] = AtRate(record, ratio, late, plain_late, any(map(reached_cap, slow)))
+        capped = any(map(reached_cap, slow))
+        breaks = _breaks(ledger, record, level)
+        found[level] = AtRate(record, ratio, late, plain_late, breaks, capped)
     return dict(sorted(found.items()))
+
+
+def _breaks(ledger: Ledger, record: TrialRecord, level: Level) -> bool:
+    """Whether a candidate breaks a latency limit at a level that no speculation keeps there."""
+    plain = [] if ledger.baseline is None else broken_at(ledger, ledger.baseline, level)
+    known = {each.metric for each in plain}
+    own = broken_at(ledger, record, level)
+    return any(each.metric not in known for each in own if not each.is_floor)
 
 
 def crossing_words(found: Mapping[Rate, AtRate]) -> str | None:

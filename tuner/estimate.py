@@ -16,11 +16,10 @@ from tuner.ledger.run import Run
 from tuner.sweep.artificial import made_up
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.model import Sweep
-from tuner.sweep.workload import held_out
 from tuner.trial.baselines import launches_again
 from tuner.trial.block import Blocks, launches_of
 from tuner.trial.confirming import confirms
-from tuner.trial.sent import writes_answers
+from tuner.trial.sent import sent_of, writes_answers
 from tuner.trial.slot_rules import planned_slots
 
 _PARTS = {
@@ -126,6 +125,7 @@ def estimate_of(
     sweep = loaded.sweep
     by_role, trials, workload = dict.fromkeys(_PARTS, 0), 1, sweep.workload
     slots, beside = planned_slots(loaded, os.environ), (0, 0)
+    sent = sent_of(loaded)
     if sweep.engine.kind != "endpoint":
         points = len(loaded.space.points)
         wanted = points if sweep.search.sampler == "grid" else min(points, sweep.search.trials)
@@ -147,8 +147,7 @@ def estimate_of(
             "confirm": int(confirmed),
             "plain": int(plain),
         }
-        most = max(map(workload.requests_at, workload.levels))
-        if confirmed and held_out(loaded.prompts, most, workload.seed):
+        if confirmed and any(sent.unseen.values()):
             trials += 2  # the other prompts: of the baseline, of the winner
     launch_s, launch_basis = _launch_time(sweep, earlier)
     if given_s is not None and sweep.engine.kind == "sglang":
@@ -158,10 +157,12 @@ def estimate_of(
     one = workload.output_tokens / speed
     measure_s = 0.0
     for level in workload.levels:
-        count, rate = workload.requests_at(level), workload.rate(level)
-        window = max(1.0, count / workload.streams(level)) * one
-        if rate is not None:  # the last one comes then, and takes its time
-            window = max(window, count / rate + one)
+        count, rate = len(sent.chosen_on[level]), workload.rate(level)
+        talks = sum(not each.follows for each in sent.chosen_on[level])
+        turns = count / talks
+        window = max(turns, count / workload.streams(level)) * one
+        if rate is not None:  # the last one comes then, and takes its time, turn by turn
+            window = max(window, talks / rate + turns * one)
         measure_s += measure.windows * window + measure.warmup_requests * one
     return Estimate(
         launches=sum(by_role.values()),

@@ -1,15 +1,17 @@
 """The fastest at each concurrency."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
 from typing import Any
 
-from tuner.choice import broken_by, far_outputs, is_refuted
+from tuner.choice import broken_at, far_outputs, is_refuted_at
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.settled import Settled
 from tuner.measure.statistics import Interval
-from tuner.sweep.level import Level, level_in
+from tuner.sweep.level import Level, level_in, level_of
 from tuner.sweep.model import ObjectiveSpec
 
 RIVALS = 5
@@ -42,13 +44,25 @@ def ratios_of(metrics: Mapping[str, Mapping[str, Any]]) -> dict[Level, Interval]
     found: dict[Level, Interval] = {}
     for level in _levels(metrics):
         figures = metrics[str(level)]
-        if (value := figures.get("speedup")) is not None:
-            found[level] = Interval(value, figures["speedup_low"], figures["speedup_high"])
+        if figures.get("speedup") is not None:
+            found[level] = _ratio(figures)
     return found
 
 
-def _levels(metrics: Mapping[str, Mapping[str, Any]]) -> list[Level]:
-    return sorted(level_in(name, metrics) for name in metrics)
+def _ratio(figures: Mapping[str, Any]) -> Interval:
+    return Interval(figures["speedup"], figures["speedup_low"], figures["speedup_high"])
+
+
+def _levels(metrics: Mapping[str, Mapping[str, Any]]) -> Sequence[Level]:
+    names = tuple(metrics)
+    if all(map(str.isdecimal, names)):  # concurrencies, and many lines have the same ones
+        return _ascending(names)
+    return sorted(level_in(name, metrics) for name in names)
+
+
+@lru_cache(maxsize=256)
+def _ascending(names: tuple[str, ...]) -> Sequence[Level]:
+    return tuple(sorted(map(level_of, names)))
 
 
 def speedups_of(record: TrialRecord | None) -> dict[Level, Interval]:
@@ -64,8 +78,8 @@ def fastest_by_level(settled: Settled, spec: ObjectiveSpec) -> dict[Level, Level
     """By concurrency, ascending; levels at which no candidate was compared are left out.
 
     Settings that were launched without speculation are among them.
-    Candidates that their own launches have refuted are not in it; those that break a limit are, as
-    what is alike.
+    Candidates that their own launches have refuted are not in it; those that break a limit at that
+    concurrency are, as what is alike. A limit that is broken at another one does not count.
     """
     found: dict[Level, LevelBest] = {}
     ledger = settled.ledger
@@ -73,15 +87,16 @@ def fastest_by_level(settled: Settled, spec: ObjectiveSpec) -> dict[Level, Level
     if base is None:
         return found
     shown = [each for each in ledger.records if each.role in ("candidate", "plain")]
-    measured = [(each, speedups_of(each)) for each in shown if each.outcome == "ok"]
+    measured = [each for each in shown if each.outcome == "ok"]
     for level in _levels(base.metrics):
-        compared = [(each[level], record) for record, each in measured if level in each]
+        compared = _compared(measured, str(level))
         if not compared:
             continue
-        compared.sort(key=lambda pair: -pair[0].value)
-        ratios = [pair for pair in compared if not is_refuted(ledger, pair[1], spec)]
+        kept = (each for each in compared if not is_refuted_at(ledger, each, spec, level))
+        ratios = [(_ratio(e.metrics[str(level)]), e) for e in islice(kept, RIVALS)]
         # Whether it is as fast, and whether it may be launched, are two questions.
-        rivals = [*ratios[:RIVALS], *_limited(ledger, compared)[:RIVALS]]
+        limited = islice(_limited(ledger, compared, level), RIVALS)
+        rivals = [*ratios, *((_ratio(e.metrics[str(level)]), e) for e in limited)]
         own, first = ratios[0] if ratios else (Interval(1.0, 1.0, 1.0), base)
         near = [record for each, record in rivals if _may_be_one(each)]
         if own.value <= 1:
@@ -96,15 +111,26 @@ def fastest_by_level(settled: Settled, spec: ObjectiveSpec) -> dict[Level, Level
     return found
 
 
-def _limited(
-    ledger: Ledger, compared: list[tuple[Interval, TrialRecord]]
-) -> list[tuple[Interval, TrialRecord]]:
-    """Those that break a limit, and answer as the baseline does."""
-    return [
-        (ratio, each)
-        for ratio, each in compared
-        if broken_by(ledger, each) and far_outputs(ledger, each) is None
+def _compared(measured: Sequence[TrialRecord], level: str) -> list[TrialRecord]:
+    """Who has a ratio at a level, the fastest first."""
+    found = [
+        (value, each)
+        for each in measured
+        if (value := each.metrics.get(level, {}).get("speedup")) is not None
     ]
+    found.sort(key=lambda pair: -pair[0])
+    return [each for _, each in found]
+
+
+def _limited(
+    ledger: Ledger, compared: Sequence[TrialRecord], level: Level
+) -> Iterator[TrialRecord]:
+    """Those that break a limit there, and answer as the baseline does."""
+    return (
+        each
+        for each in compared
+        if broken_at(ledger, each, level) and far_outputs(ledger, each) is None
+    )
 
 
 def _may_be_one(ratio: Interval | None) -> bool:

@@ -7,9 +7,11 @@ throughput of its own.
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from heapq import nlargest
+from operator import itemgetter
 from typing import Any
 
-from tuner.choice import is_refuted
+from tuner.choice import is_refuted_at, objectives
 from tuner.ledger.lines import Ledger
 from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.record import TrialRecord
@@ -49,27 +51,36 @@ class KindFound:
         }
 
 
+MOST_RIVALS = 1000
+"""Candidates, the best over all kinds, among which the fastest of each kind is looked for."""
+
+
 def kinds_found(
     ledger: Ledger, best: TrialRecord | None, samples: RawSamples, spec: ObjectiveSpec
 ) -> dict[Level, list[KindFound]]:
     """By concurrency, the kinds in order of their names; {} without a candidate to run.
 
     `best` is the candidate to run, `spec` the run's objective. Candidates that are refuted are
-    nowhere the fastest. Raises UserError where a file of samples is broken.
+    nowhere the fastest, those that break a limit not at the concurrency where they do. Raises
+    UserError where a file of samples is broken.
     """
     found: dict[Level, list[KindFound]] = {}
     if best is None:
         return found
     base = ledger.baseline
-    rivals = [
-        each
-        for each in ledger.candidates
-        if each.outcome == "ok" and each is not best and not is_refuted(ledger, each, spec)
-    ]
+    pairs = zip(objectives(ledger, spec), ledger.candidates, strict=True)
+    valued = (
+        (value or 0.0, each) for value, each in pairs if each.outcome == "ok" and each is not best
+    )
+    rivals = [each for _, each in nlargest(MOST_RIVALS, valued, key=itemgetter(0))]
     for level in sorted(level_in(name, best.metrics) for name in best.metrics):
         own = figures_of(best, level, samples)
         below = {} if base is None else figures_of(base, level, samples)
-        others = [(each, figures_of(each, level, samples)) for each in rivals]
+        others = [
+            (each, figures_of(each, level, samples))
+            for each in rivals
+            if not is_refuted_at(ledger, each, spec, level)
+        ]
         found[level] = [
             _found(kind, level, (best, own), (base, below), others, samples) for kind in sorted(own)
         ]

@@ -6,7 +6,7 @@ from typing import Any
 
 from tuner.choice import broken_by, far_outputs, objective_of
 from tuner.ledger.judged import BrokenLimit
-from tuner.ledger.limits import broken_words, limits_words
+from tuner.ledger.limits import asked_words, broken_words
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import TrialRecord
 from tuner.sweep.model import SearchSpec
@@ -17,7 +17,8 @@ class LimitsFound:
     """What came of `search.limits`."""
 
     asked: Mapping[str, float]
-    """{} where nothing was asked; then the only thing to break is a rate to keep up with."""
+    """{} where nothing was asked; what can be broken then is to keep up with a rate, and to
+    answer."""
     baseline: Sequence[BrokenLimit]
     broken: tuple[tuple[TrialRecord, Sequence[BrokenLimit]], ...]
     """Candidates that are not recommended because they, or launches of their own, break a limit,
@@ -61,7 +62,7 @@ class LimitsFound:
 
     def words(self) -> str:
         """Who breaks them, in a line."""
-        words = [f"limits: {limits_words(self.asked) or 'to keep up with the rate'}"]
+        words = [f"limits: {asked_words(self.asked, self._every)}"]
         if self.baseline:
             words.append(f"the baseline breaks them ({self._baseline_words()})")
         elif self.base is not None and self.asked:
@@ -79,11 +80,17 @@ class LimitsFound:
             return told
         found = next((found for each, found in self.broken if each is fastest), None)
         if found is not None and self.decided:
-            told += f"; no faster one keeps {limits_words(self.asked) or 'up with the rate'}: of "
+            does = f"keeps {asked_words(self.asked, self._every)}"
+            does = does.replace("keeps to keep", "keeps").replace("to answer", "answers")
+            told += f"; no faster one {does.replace('keeps answers', 'answers')}: of "
             told += f"{fastest.at.label()} {broken_words(found, fastest.metrics)}"
         elif found is None and told:
             told += f"; {fastest.at.label()} keeps them"
         return told
+
+    @property
+    def _every(self) -> list[BrokenLimit]:
+        return [each for _, found in self.broken for each in found]
 
     def _baseline_words(self) -> str:
         return broken_words(self.baseline, self.base.metrics if self.base else None)

@@ -9,6 +9,7 @@ from tuner.choice import answer_of, far_outputs, fastest_candidate, objective_of
 from tuner.crossing import AtRate, crossing
 from tuner.fastest import LevelBest, fastest_by_level, ratios_of, speedups_of
 from tuner.kinds import KindFound, kinds_found, kinds_json
+from tuner.ledger.fleet_line import FleetLine, read_fleet
 from tuner.ledger.judged import OutputsLine
 from tuner.ledger.lines import Ledger
 from tuner.ledger.raw_samples import RawSamples
@@ -58,9 +59,11 @@ class Result:
     """Marks of the task by question, `baseline` and `best`; None without a task."""
     plain: TrialRecord | None
     """No speculation under `fastest`'s own variables and flags, where that was measured."""
+    worker: FleetLine | None
+    """Of one of several workers on a search; None of a run alone."""
     launches: int
     trials: int
-    """Candidates recorded."""
+    """Candidates recorded here."""
     exit_code: int
     """0, or 1 where no candidate could be measured or the last ones all failed."""
     verdict: str
@@ -99,6 +102,7 @@ class Result:
             "far_outputs": [each.point for each in self.far],
             **({} if self.task is None else {"task": self.task}),
             **self.limits.to_json(),
+            **({} if self.worker is None else {"worker": self.worker.model_dump()}),
             **again,
         }
 
@@ -134,7 +138,7 @@ def summarise_run(run: Run, samples: RawSamples | None = None) -> Result:
         best=best,
         speedup=speedups_of(best or baseline) if compared else {},
         by_level=fastest_by_level(settled, spec) if compared else {},
-        by_rate=crossing(settled) if compared else {},
+        by_rate=crossing(settled, spec) if compared else {},
         by_kind=kinds_found(ledger, fastest, samples, spec) if compared else {},
         confirmed=again if again is not None and again.outcome == "ok" else None,
         outputs=outputs_of(ledger, best),
@@ -142,6 +146,7 @@ def summarise_run(run: Run, samples: RawSamples | None = None) -> Result:
         limits=limits,
         task=_task(baseline, again),
         plain=plain,
+        worker=read_fleet(run.fleet_file),
         launches=0 if attached else ledger.next_launch,
         trials=len(ledger.candidates),
         exit_code=exit_code,

@@ -222,6 +222,14 @@ def flag_in(word: str) -> str | None:
     return name if is_secret(name) and "=" not in name else None
 
 
+def learn_url(url: str) -> None:
+    """Hide the password of a URL from now on wherever it appears."""
+    for span in spans(url):
+        value = url[span.start : span.end]
+        for spelling in {value, unquote(value)}:  # a driver has it without its escapes
+            learn(spelling, span.variable)
+
+
 def learn(value: str, variable: str) -> None:
     """Hide this value from now on wherever it appears; one that may be a plain word is not."""
     global _known_pattern

@@ -126,6 +126,14 @@ def test_a_hang_costs_one_time_limit_and_stops_the_window(server: FakeServer) ->
     assert len(window.samples) == len(server.bodies) - before < 21
 
 
+def test_a_hang_at_a_low_rate_does_not_wait_for_who_comes_next(server: FakeServer) -> None:
+    """At 0.01 requests/s a dead server cost minutes more than its timeout."""
+    load = Load(4, 9, request_timeout_s=0.2, request_rate=0.001)
+    window = run_window(server.url, asks("hang", "complete"), load)
+    assert [each.timed_out for each in window.samples] == [True]
+    assert window.stopped is not None
+
+
 def test_slow_tokens_are_not_a_hang(server: FakeServer) -> None:
     """Otherwise a slow server is reported as a dead one."""
     sample = one(server, "slow", tokens=6, request_timeout_s=0.4)

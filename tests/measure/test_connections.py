@@ -82,6 +82,17 @@ def test_a_connection_that_is_spent_is_not_used_again(answer: bytes, closes: boo
     assert wire.connections == 3
 
 
+def test_a_server_that_closes_without_a_word_is_asked_again() -> None:
+    """Every second request failed, of a server that keeps no connection and does not say so."""
+    wire = Wire(FIVE, closes=True)
+    assert talk(wire, 4) == [b"hello"] * 4
+    assert wire.connections == len(wire.requests) == 4
+    dead = Wire(b"", closes=True)
+    with pytest.raises(ConnectionFailedError, match="closed it before it answered"):
+        talk(dead)
+    assert dead.connections == 1  # it was new: nothing says that another one would do better
+
+
 def test_connections_are_opened_before_they_are_needed() -> None:
     """Otherwise the first requests of a window pay for its handshakes, all at once."""
 

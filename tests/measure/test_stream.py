@@ -157,3 +157,14 @@ def test_json_of_the_standard_library_is_read_too() -> None:
     stream = TokenStream()
     stream.feed(f"data: {json.dumps(event)}\n\n".encode(), 0.0)
     assert (stream.tokens, stream.text) == (1, "\ud83d")
+
+
+@pytest.mark.parametrize("after", [b'data: {"usage": {}}\n\n', b"bye\n", b"bye", b"data: [DONE]\n"])
+def test_what_comes_after_done_is_no_part_of_the_answer(after: bytes) -> None:
+    """A proxy's last words made a failure of an answer that was there, and of every one."""
+    for pieces in ([b"data: [DONE]\n\n" + after], [b"data: [DONE]\n\n", after]):
+        stream = fed(([7], 1), ([7, 8], 2))
+        for piece in pieces:
+            stream.feed(piece, 9.0)
+        stream.finish(9.0)
+        assert (stream.tokens, stream.chunk_times) == (2, [0.0, 1.0])

@@ -13,15 +13,8 @@ from optuna_dashboard import get_note, save_note
 from tuner.search import stored as stored_room
 from tuner.search.run_files import RunFiles, artifact_id
 from tuner.search.shown import Layout, Shown
-from tuner.search.stored import (
-    StorageUnusable,
-    StoredStudy,
-    find,
-    link_files,
-    open_own_study,
-    open_storage,
-    sqlite_url,
-)
+from tuner.search.storages import StorageUnusable, open_storage, sqlite_url
+from tuner.search.stored import StoredStudy, find, link_files, open_own_study
 
 AXES = {"num_steps": (0, 1, 2, 3), "env.NCCL_PROTO": ("unset", "LL")}
 

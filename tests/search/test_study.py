@@ -6,8 +6,9 @@ from pathlib import Path
 import optuna
 import pytest
 
+from tuner.search.answers import FEASIBLE
 from tuner.search.samplers import missing_library
-from tuner.search.study import FEASIBLE, Study, Verdict, startup_trials
+from tuner.search.study import Study, Verdict, startup_trials
 from tuner.search.verdict import Figures
 from tuner.sweep.door import LoadedSweep, load_sweep
 from tuner.sweep.point import Point

@@ -1,9 +1,6 @@
 """The whole of a sweep: baseline, candidates until enough, and what came of it."""
 
 import os
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from tuner.campaign.budget import CLOCK, Budget, Clock, Pace
@@ -11,6 +8,7 @@ from tuner.campaign.candidates import search_candidates
 from tuner.campaign.communication import Narrowed, narrowed_by_comm
 from tuner.campaign.conversations import with_conversations
 from tuner.campaign.going import Progress, Search, Standing, standing_of
+from tuner.campaign.placed import placed
 from tuner.campaign.resumed import standing_words
 from tuner.campaign.shown import Showing, Watched, layout_of
 from tuner.campaign.studied import (
@@ -20,10 +18,10 @@ from tuner.campaign.studied import (
     study_of,
 )
 from tuner.campaign.telling import Telling, closing_launches
+from tuner.campaign.together import Together, taking_part
 from tuner.comm.stage import has_choice
 from tuner.engine import gpu
 from tuner.engine.base import Engine
-from tuner.engine.process import interrupts_deferred
 from tuner.engine.sglang.launches import Launches
 from tuner.engine.sglang.revisions import (
     ModelFacts,
@@ -33,11 +31,13 @@ from tuner.engine.sglang.revisions import (
 )
 from tuner.errors import UserError
 from tuner.ledger.ended import Ended, told_end, write_ended
+from tuner.ledger.fleet_line import WorkerSettings
 from tuner.ledger.machine import Facts, machine_facts
 from tuner.ledger.run import Run, RunSettings
 from tuner.measure.samples_file import read_samples
 from tuner.result import Result, summarise_run
-from tuner.search.stored import StorageUnusable, open_storage
+from tuner.search.fleet import Fleet
+from tuner.search.storages import StorageUnusable, open_storage
 from tuner.sweep.credentials import without_secrets
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.task import task_hash
@@ -45,18 +45,19 @@ from tuner.sweep.workload import content_hash, needed_to_hold_out
 from tuner.trial.bench import Asked, Bench
 from tuner.trial.block import Blocks
 from tuner.trial.confirming import confirms
-from tuner.trial.job import bare
-from tuner.trial.places import Places, PlacesMaker
-from tuner.trial.slot_rules import slots_of
-from tuner.trial.slots import Slots
+from tuner.trial.places import PlacesMaker
 from tuner.trial.taken import Windows
 
 
 def begin_run(
-    root: Path, loaded: LoadedSweep, engine: str | None, machine: Facts | None = None
+    root: Path,
+    loaded: LoadedSweep,
+    engine: str | None,
+    machine: Facts | None = None,
+    worker: WorkerSettings | None = None,
 ) -> Run:
     """A new run folder in `root`. `engine` is what `--engine` said, None without it; `machine` is
-    what measures, None: this one.
+    what measures, None: this one; `worker` where the run is to be one of several on a search.
 
     Raises UserError, without a folder, where `search.storage` or `search.sampler` cannot be used.
     """
@@ -70,6 +71,7 @@ def begin_run(
             raise storage_refused(loaded, error) from error
     settings = RunSettings(
         engine=engine,
+        worker=worker,
         trials=loaded.sweep.search.trials,
         prompts=content_hash(loaded.prompts),
         prompts_read=loaded.prompts_read,
@@ -152,8 +154,11 @@ def measure_all(
     progress: Progress,
     clock: Clock = CLOCK,
     elsewhere: PlacesMaker | None = None,
+    fleet: Fleet | None = None,
 ) -> Result:
     """Measure the baseline, then candidates; what the run's files have already is not repeated.
+
+    With a `fleet` the run is one of several workers, which measure the wanted number together.
 
     In between, communication settings are timed that points differ in (`narrowed_by_comm`).
 
@@ -186,8 +191,11 @@ def measure_all(
             try:
                 loaded = with_conversations(loaded, run, engine, watched.phase)
                 bench = Bench.prepare(engine, loaded, run, watched.phase)
-                with _placed(bench, loaded, watched, elsewhere) as placed:
-                    _search(placed, loaded, budget, watched, clock, comm=elsewhere is None)
+                with (
+                    placed(bench, loaded, watched, elsewhere) as there,
+                    taking_part(fleet, run, watched.note) as own,
+                ):
+                    _search(there, loaded, budget, watched, clock, own, comm=elsewhere is None)
             finally:
                 showing.stop()
                 if showing.lost is not None:
@@ -198,36 +206,13 @@ def measure_all(
         return summarise_run(run)
 
 
-@contextmanager
-def _placed(
-    bench: Bench, loaded: LoadedSweep, progress: Progress, elsewhere: PlacesMaker | None
-) -> Iterator[Bench]:
-    """The bench with the places that `slots` asks for, or those elsewhere, until the block is
-    through."""
-    places: Places
-    if elsewhere is not None:
-        places = elsewhere(bench, progress.phase)
-    else:
-        slots = slots_of(loaded, os.environ)
-        if len(slots) < 2:
-            yield bench
-            return
-        for slot in slots:
-            progress.note(slot.words())
-        places = Slots(bare(bench), slots, progress.phase)
-    try:
-        yield replace(bench, places=places)
-    finally:
-        with interrupts_deferred():
-            places.close()
-
-
 def _search(
     bench: Bench,
     loaded: LoadedSweep,
     budget: Budget,
     progress: Progress,
     clock: Clock,
+    together: Together | None,
     *,
     comm: bool,
 ) -> None:
@@ -243,14 +228,17 @@ def _search(
     left = narrowed_by_comm(loaded, run, budget, progress) if comm else Narrowed(loaded)
     if not comm and has_choice(loaded):
         progress.note("communication is not timed on a cluster: every setting is launched")
-    study = study_of(left.loaded, run, progress.note, left.timed)
+    study = study_of(left.loaded, run, progress.note, left.timed, together)
     blocks, wanted = Blocks.of(bench.engine, left.loaded), _wanted(left.loaded, run)
     if (said := standing_words(begun, left.loaded.space, wanted)) is not None:
         progress.note(said)
     left_out, points = left.narrowing.counts, len(left.loaded.space.points)
     search_candidates(
-        Search(study, blocks, bench, baseline, wanted, budget, pace, progress, points, left_out)
-    )
+        Search(
+            study, blocks, bench, baseline, wanted, budget, pace, progress, points, left_out,
+            together,
+        )
+    )  # fmt: skip
 
 
 def _measure_endpoint(bench: Bench, progress: Progress) -> None:
@@ -279,9 +267,10 @@ def _baseline(
     be, so the last baseline has windows on prompts that no candidate is chosen on."""
     spec = bench.sweep
     if confirmed and not bench.held_out:
+        used = max(sum(not each.follows for each in some) for some in bench.requests.values())
         progress.note(
             f"the prompts are too few to hold some out (there are {prompts}, "
-            f"{needed_to_hold_out(spec.workload)} are needed): the winner is confirmed on those "
+            f"{needed_to_hold_out(used)} are needed): the winner is confirmed on those "
             "that it was chosen on"
         )
     known = bench.run.ledger().baseline

@@ -1,6 +1,6 @@
 """The search over candidates: which are measured, in which launches, until there are enough."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from tuner.campaign.abreast import measure_abreast
@@ -14,6 +14,7 @@ from tuner.campaign.closing import (
 from tuner.campaign.flight import Flight
 from tuner.campaign.going import Search, standing_of
 from tuner.campaign.studied import line_of, verdict_of
+from tuner.campaign.together import ELSEWHERE
 from tuner.engine.process import interrupts_deferred
 from tuner.ledger.ended import Ended, write_ended
 from tuner.ledger.record import TrialRecord
@@ -92,7 +93,7 @@ class _Candidates:
                 continue  # it took time: perhaps there is none left for the candidate
             self._begin(proposal)
         if not self.flight.tags:
-            return False
+            return self._waits_for_others()
         going, records = self.flight.land()
         self._told(going, records)
         return True
@@ -116,13 +117,33 @@ class _Candidates:
             return False
         return True
 
+    def _waits_for_others(self) -> bool:
+        """Whether other workers may still leave something to this one."""
+        search = self.search
+        if search.together is None or self.is_over or self.has_failed or search.study.stopped:
+            return False
+        return search.budget.why_not() is None and search.together.may_change()
+
     def _next(self) -> Proposal | None:
         """The next proposal; None where there is none, or none before something has ended."""
         if self.held:
             return self.held.pop(0)
+        together = self.search.together
+        if together is None:
+            return self._proposed(())
+        while together.look() and self.search.room > len(self.flight.tags):
+            proposal = self._proposed(together.elsewhere)
+            if proposal is None:
+                return None
+            if together.claim(proposal.point, self.search.wanted):
+                return proposal
+            self.search.study.withdraw(proposal, ELSEWHERE)
+        return None
+
+    def _proposed(self, elsewhere: Collection[Point]) -> Proposal | None:
         search, study = self.search, self.search.study
         along = [point for each in self.flight.tags for point in each.points[1:]]
-        handed_over, proposal = study.handed_over, study.propose(along)
+        handed_over, proposal = study.handed_over, study.propose([*along, *elsewhere])
         if study.handed_over != handed_over:
             search.progress.note(
                 f"{study.handed_over}; {search.bench.sweep.search.sampler} chooses from here"
@@ -141,6 +162,9 @@ class _Candidates:
         taken = {other for each in running for other in each.points}
         taken |= {each.point for each in search.study.pending}
         points = search.blocks.around(point, bench.run.ledger().records, room, taken)
+        if search.together is not None:
+            claimed = (e for e in points[1:] if search.together.claim(e, search.wanted))
+            points = (point, *claimed)
         race = search.races.next(point, decision)
         known = line_of(proposal.asked) if self._is_beside_others(proposal) else None
         launches: Launches[Sequence[TrialRecord]]
@@ -153,10 +177,13 @@ class _Candidates:
         self.flight.begin(_Going(proposal, points, search.pace.clock.monotonic()), launches)
 
     def _is_beside_others(self, proposal: Proposal) -> bool:
-        """Whether its line must say what was known: the lines above it do not."""
+        """Whether its line must say what was known and drawn: the lines above it do not. Of a
+        worker no line can: part of it was another's."""
+        if self.search.together is not None:
+            return False
         asked = proposal.asked
         plain = asked.after == len(self.search.bench.run.ledger().candidates)
-        return not plain or bool(asked.beside) or self.flight.places.count > 1
+        return not plain or bool(asked.beside or asked.drawn) or self.flight.places.count > 1
 
     def _told(self, going: _Going, records: Sequence[TrialRecord]) -> None:
         """Tell the study and whoever listens."""
@@ -165,6 +192,7 @@ class _Candidates:
         search.pace.took(going.began, records)
         search.study.tell(going.proposal, verdict_of(records[0], spec))
         _tell_unasked(search, records[1:])
+        _publish(search, records)
         for record in records:
             search.progress.recorded(record, standing_of(bench, search.wanted, record))
             self.failures = self.failures + 1 if record.outcome == "failed" else 0
@@ -191,6 +219,14 @@ def _tell_unasked(search: Search, records: Sequence[TrialRecord]) -> None:
         search.study.tell_unasked(record.at, verdict)
 
 
+def _publish(search: Search, records: Sequence[TrialRecord]) -> None:
+    """Tell other workers, where there are some."""
+    for record in records:
+        if search.together is not None and record.at is not None:
+            verdict = verdict_of(record, search.bench.sweep.search.objective)
+            search.together.publish(record.at, verdict)
+
+
 def _finish_cut_off(search: Search) -> None:
     """Measure what the last shared launch measured in vain: its lines were cut off by a crash."""
     bench = search.bench
@@ -205,5 +241,6 @@ def _finish_cut_off(search: Search) -> None:
     with search.pace.launching() as records:
         records += measure_together(bench, shared)
     _tell_unasked(search, records)
+    _publish(search, records)
     for record in records:
         search.progress.recorded(record, standing_of(bench, search.wanted, record))

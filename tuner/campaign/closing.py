@@ -19,8 +19,24 @@ MAX_CONFIRMED = 3
 def close(search: Search) -> None:
     """After the last candidate."""
     _baseline_at_the_end(search)
+    if _is_elsewhere(search):
+        return
     _confirm(search)
     _without_speculation(search)
+
+
+def _is_elsewhere(search: Search) -> bool:
+    """Another worker has the winner, and launches it once more: it has the machine that the
+    figure is of."""
+    if search.together is None:
+        return False
+    search.together.look()
+    ledger = search.settling.settled().ledger
+    _, value = fastest_candidate(ledger, search.bench.sweep.search.objective)
+    better = search.together.better(max(value or 1.0, 1.0))
+    if better is not None:
+        search.progress.note(f"the fastest of all workers is {better}, and is confirmed there")
+    return better is not None
 
 
 def closing_s(search: Search) -> float:

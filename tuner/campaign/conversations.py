@@ -17,6 +17,7 @@ from tuner.measure.failures import judge
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.model import Sweep
 from tuner.sweep.prompt import Prompt
+from tuner.sweep.shown import as_text
 from tuner.sweep.turns import has_answers, turn_of, with_answer
 from tuner.sweep.workload import read_prompts
 from tuner.trial.attempt import ATTEMPTS
@@ -98,8 +99,10 @@ def _answered(
             try:
                 return _talk(sweep, prompts, server, engine)
             finally:
-                report(replace(phase, doing="stopping"))
-                server.stop()
+                try:
+                    report(replace(phase, doing="stopping"))
+                finally:  # a signal that comes just then is no reason to leave the server
+                    server.stop()
         except EngineFailure as failure:
             if attempt + 1 == ATTEMPTS or not failure.label.is_worth_a_retry:
                 raise
@@ -119,24 +122,26 @@ def _talk(sweep: Sweep, prompts: Sequence[Prompt], server: Server, engine: Engin
         keep="ids and text",
         keys=server.keys,
     )
-    number = 1
+    number, has_text = 1, False
     while due := [each for each in talks.values() if not has_answers(each, number)]:
         requests = engine.tokenise([turn_of(each, number) for each in due]).requests
         window = run_window(server.url, requests, load)
         server.check_alive()
         judge(window, len(requests))
         said = {each.prompt_id: each for each in window.samples}
+        # A model may end an answer at once; of a server that sends no text none has any.
+        has_text = has_text or any(each.text for each in window.samples)
         for each in due:
             sample = said[each.id]
             if sample.error is not None:
                 message = f"turn {number} of '{each.id}' was not answered: {sample.error}"
                 raise EngineFailure(Failure.CLIENT, message)
-            if not sample.text:
+            if not has_text:
                 message = (
                     f"turn {number} of '{each.id}' was answered without text, which the next turn "
                     "comes after: write workload.turns: first, or a file with answers"
                 )
                 raise EngineFailure(Failure.CLIENT, message)
-            talks[each.id] = with_answer(each, number, sample.text)
+            talks[each.id] = with_answer(each, number, as_text(sample.text or ""))
         number += 1
     return list(talks.values())

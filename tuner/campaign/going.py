@@ -7,6 +7,7 @@ from typing import Protocol
 
 from tuner.campaign.budget import Budget, Pace
 from tuner.campaign.racing import Races
+from tuner.campaign.together import Together
 from tuner.choice import fastest_candidate, objective_of, tied_candidates
 from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.record import TrialRecord
@@ -68,6 +69,8 @@ class Search:
     left_out: Mapping[str, int] = field(default_factory=dict)
     """Reason -> points that the stage comm took away, as each decision carries it."""
 
+    together: Together | None = None
+    """The other workers of the search; None of a run alone."""
     undone: list[str] = field(default_factory=list)
     """Why no further candidate is begun, as it comes, where some are still to be."""
     unclosed: list[str] = field(default_factory=list)
@@ -98,7 +101,8 @@ class Search:
     @property
     def room(self) -> int:
         """Candidates that are still wanted."""
-        return self.wanted - len(self.bench.run.ledger().candidates)
+        others = 0 if self.together is None else self.together.of_others
+        return self.wanted - others - len(self.bench.run.ledger().candidates)
 
 
 def standing_of(bench: Bench, wanted: int, record: TrialRecord) -> Standing:

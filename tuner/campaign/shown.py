@@ -1,7 +1,8 @@
 """From the ledger to the dashboard: every trial, with all that is known of it."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
+from itertools import islice
 from typing import Any
 
 from tuner.campaign.going import Progress, Standing
@@ -24,6 +25,13 @@ from tuner.sweep.point import Point
 from tuner.sweep.shown import shortened
 from tuner.trial.phase import Phase
 
+MOST_SHOWN, DETAILED = 5000, 500
+"""Lines of the ledger that a study is made of when a run is resumed or viewed, the newest; and of
+these the ones with all that is known, the newest again. What is measured from then on comes
+besides, in full. With more the dashboard's own pages take minutes, and so does a resume."""
+CHUNK = 250
+"""Trials that are put into the storage at once."""
+_BRIEF = ("configuration", "role", "trial")
 CUT_OFF = "the run stopped before it was measured, it is in no ledger line"
 
 
@@ -34,15 +42,17 @@ def layout_of(run: Run, sweep: Sweep, points: Sequence[Point]) -> Layout:
     """
     levels = objective_levels(sweep)
     names = tuple(f"speed-up {at(level)}" for level in levels)
-    measured = [record.at for record in run.records() if record.role != "plain"]
-    axes: dict[str, dict[tuple[type, Any], None]] = {}
-    shown = [_params(sweep, point) for point in {None: 0, **dict.fromkeys([*points, *measured])}]
-    for params in shown:
-        for name, value in params.items():
-            axes.setdefault(name, {})[type(value), value] = None
-    if all(each.get("eagle_topk") == 1 for each in shown[1:]):  # they follow from num_steps
+    measured = (record.at for record in run.records() if record.role != "plain")
+    own = {**dict.fromkeys(points), **dict.fromkeys(at for at in measured if at is not None)}
+    axes = {name: {(type(value), value): 0} for name, value in _params(sweep, None).items()}
+    """Values by axis, each with how many points have it; less the baseline's own."""
+    for point in own:
+        for name, value in _params(sweep, point).items():
+            counts = axes.setdefault(name, {})
+            counts[type(value), value] = counts.get((type(value), value), 0) + 1
+    if axes.get("eagle_topk", {}).get((int, 1), 0) == len(own):  # tokens follow from num_steps
         axes.pop("num_draft_tokens", None)
-    differing = [name for name in axes if len({repr(each.get(name)) for each in shown[1:]}) > 1]
+    differing = [name for name, counts in axes.items() if _differs(counts.values(), len(own))]
     spec = sweep.search.objective
     over = spec.over if spec.level is None else at(spec.level)
     return Layout(
@@ -53,9 +63,14 @@ def layout_of(run: Run, sweep: Sweep, points: Sequence[Point]) -> Layout:
     )
 
 
+def _differs(counts: Collection[int], points: int) -> bool:
+    """Whether points differ on an axis, of whose values so many of them have each one."""
+    had = [count for count in counts if count]
+    return len(had) + (sum(had) < points) > 1
+
+
 def _params(sweep: Sweep, point: Point | None) -> dict[str, Any]:
     """The settings of a point, or of the baseline, by the names of the sweep file."""
-    config, space = server_config(sweep, None), sweep.space
     named: dict[str, Any] = {}
     for name in ("num_steps", "eagle_topk", "num_draft_tokens", "draft_tp"):
         value = 0 if point is None else getattr(point, name)
@@ -63,10 +78,15 @@ def _params(sweep: Sweep, point: Point | None) -> dict[str, Any]:
             value = 0 if point is None else sweep.model.tp
         if value is not None:
             named[name] = value
-    env = point.env if point else tuple(config.env.items())
-    flags = point.flags if point else tuple(config.flags.items())
-    named |= {f"env.{name}": dict(env).get(name, UNSET) for name in space.env}
-    named |= {f"flags.{name}": _plain(dict(flags).get(name, False)) for name in space.flags}
+    env: Mapping[str, Any]
+    flags: Mapping[str, Any]
+    if point is None:
+        plain = server_config(sweep, None)
+        env, flags = plain.env, plain.flags
+    else:
+        env, flags = dict(point.env), dict(point.flags)
+    named |= {f"env.{name}": env.get(name, UNSET) for name in sweep.space.env}
+    named |= {f"flags.{name}": _plain(flags.get(name, False)) for name in sweep.space.flags}
     return named
 
 
@@ -79,6 +99,20 @@ def _plain(value: Any) -> Any:
     return " ".join(map(str, value)) if isinstance(value, list) else value
 
 
+def brief_trial(sweep: Sweep, layout: Layout, record: TrialRecord) -> Shown:
+    """A ledger line with its parameters and its value alone."""
+    values = _values(sweep, record)
+    return Shown(
+        params=_on_axes(_params(sweep, record.at), layout),
+        state=_state(record, values),
+        values=values,
+        attributes=dict(islice(_attributes(record), len(_BRIEF))),
+        excess=excess(record.broken),
+        note=f"Trial {record.trial}. `trials.jsonl` has its figures: there are too many to show.",
+        started=datetime.fromisoformat(record.started),
+    )
+
+
 def shown_trial(run: Run, sweep: Sweep, layout: Layout, record: TrialRecord) -> Shown:
     """A ledger line as the dashboard shows it.
 
@@ -87,13 +121,10 @@ def shown_trial(run: Run, sweep: Sweep, layout: Layout, record: TrialRecord) -> 
     started = datetime.fromisoformat(record.started)
     seconds = (record.launch_s or 0) + (record.measured_s or 0)
     values = _values(sweep, record)
-    state: State = "ok"
-    if record.outcome != "ok" or not values:
-        state = "infeasible" if record.outcome == "infeasible" else "failed"
     files = [run.relative(run.log_file(record.launch_id)), record.samples]
     return Shown(
         params=_on_axes(_params(sweep, record.at), layout),
-        state=state,
+        state=_state(record, values),
         values=values,
         attributes=dict(_attributes(record)),
         excess=excess(record.broken),
@@ -102,6 +133,12 @@ def shown_trial(run: Run, sweep: Sweep, layout: Layout, record: TrialRecord) -> 
         started=started,
         ended=started + timedelta(seconds=seconds),
     )
+
+
+def _state(record: TrialRecord, values: tuple[float, ...]) -> State:
+    if record.outcome == "ok" and values:
+        return "ok"
+    return "infeasible" if record.outcome == "infeasible" else "failed"
 
 
 def _values(sweep: Sweep, record: TrialRecord) -> tuple[float, ...]:
@@ -121,6 +158,7 @@ def _attributes(record: TrialRecord) -> Iterator[tuple[str, Any]]:
     besides, in few words: a long one pushes the page off the screen. The note has it whole."""
     yield "configuration", "no speculation" if record.at is None else record.at.label()
     yield "role", record.role
+    yield "trial", record.trial
     yield "launch", record.launch_id
     if record.failure is not None:
         yield "reason", shortened(f"{record.failure}: {record.message}")
@@ -148,6 +186,11 @@ def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield name, value
 
 
+def shown_of(records: Sequence[TrialRecord]) -> Sequence[TrialRecord]:
+    """Those lines that the study is made of: all, or the newest of very many."""
+    return records[-MOST_SHOWN:]
+
+
 class Showing:
     """Keeps the dashboard's study at what the ledger says, and listens to the run for that."""
 
@@ -159,7 +202,10 @@ class Showing:
         self._begun: int | None = None
         if stored is not None:
             records = run.records()
-            stored.add([self._of(record) for record in records])
+            shown = shown_of(records)
+            for start in range(0, len(shown), CHUNK):
+                some = shown[start : start + CHUNK]
+                stored.add([self._in_short(record, records) for record in some])
             self._shown = len(records)
             self._describe()
 
@@ -200,6 +246,12 @@ class Showing:
         """No trial runs any more: what was begun and is in no ledger line was cut off."""
         if self._stored is not None:
             self._stored.give_up(CUT_OFF)
+
+    def _in_short(self, record: TrialRecord, records: Sequence[TrialRecord]) -> Shown:
+        """An old one of many in few words."""
+        if len(records) > DETAILED and record.trial < records[-DETAILED].trial:
+            return brief_trial(self._sweep, self._layout, record)
+        return self._of(record)
 
     def _of(self, record: TrialRecord) -> Shown:
         return shown_trial(self._run, self._sweep, self._layout, record)

@@ -2,17 +2,22 @@
 
 import math
 from collections.abc import Callable, Mapping
+from typing import cast
 
+from tuner.campaign.together import Together
 from tuner.choice import objective_of
 from tuner.errors import UserError
 from tuner.ledger.asked import AskedLine, Before
 from tuner.ledger.limits import broken_words, excess
-from tuner.ledger.record import TrialRecord
+from tuner.ledger.record import DecisionLine, TrialRecord
 from tuner.ledger.run import Run
+from tuner.measure.statistics import Interval
 from tuner.search.asked import Asked
+from tuner.search.decision import Decision, Stage
 from tuner.search.samplers import missing_library
 from tuner.search.shown import Layout
-from tuner.search.stored import StorageUnusable, StoredStudy, open_own_study
+from tuner.search.storages import StorageUnusable
+from tuner.search.stored import StoredStudy, open_own_study
 from tuner.search.study import Study
 from tuner.search.verdict import Figures, Verdict
 from tuner.secrets import hidden
@@ -25,10 +30,20 @@ Note = Callable[[str], None]
 """Tells the user a sentence."""
 
 
+_NO_LEVELS: Mapping[Level, Figures] = {}
+
+
 def study_of(
-    loaded: LoadedSweep, run: Run, note: Note, timed: Mapping[Point, float] | None = None
+    loaded: LoadedSweep,
+    run: Run,
+    note: Note,
+    timed: Mapping[Point, float] | None = None,
+    together: Together | None = None,
 ) -> Study:
-    """The study where the ledger left it; `timed` is what the stage comm found."""
+    """The study where the ledger left it; `timed` is what the stage comm found.
+
+    A worker's study knows what its ledger and the others have, in no order that could be replayed.
+    """
     spec, candidates = loaded.sweep.search, run.ledger().candidates
     extended = run.settings.wanted > run.settings.trials
     study = Study(
@@ -41,18 +56,23 @@ def study_of(
     )
     if (baseline := run.ledger().baseline) is not None:
         study.tell_baseline(_levels(baseline))
-    measured = [
-        (point, verdict_of(record, spec.objective))
-        for record in candidates
-        if (point := record.at) is not None
-    ]
-    unasked = {record.at for record in candidates if not record.proposed and record.at}
-    asked = {
-        point: _asked(record.asked)
-        for record in candidates
-        if (point := record.at) is not None and record.asked is not None
+    own = {point: point for point in loaded.space.points}  # one object for each
+    lines = [(own.get(at, at), each) for each in candidates if (at := each.at) is not None]
+    whole = study.reads_levels
+    measured = [(at, verdict_of(each, spec.objective, levels=whole)) for at, each in lines]
+    if together is not None:
+        for point, verdict in measured:
+            study.tell_unasked(point, verdict)
+        together.begin(study, measured)
+        return study
+    unasked = {point for point, record in lines if not record.proposed}
+    asked = {point: _asked(record.asked) for point, record in lines if record.asked is not None}
+    decided = {
+        point: _decision(point, record.decision)
+        for point, record in lines
+        if record.decision is not None
     }
-    if differing := study.replay(measured, unasked, asked):
+    if differing := study.replay(measured, unasked, asked, decided):
         note(
             f"{differing} of {len(measured)} earlier points are not what this version of specbench "
             "proposes; they count, but the run is not what an undisturbed one would have been"
@@ -67,12 +87,26 @@ def line_of(asked: Asked) -> AskedLine:
         for each in asked.beside
     ]
     along = [point.to_json() for point in asked.along]
-    return AskedLine(number=asked.number, after=asked.after, along=along, beside=beside)
+    drawn = list(map(list, asked.drawn))
+    return AskedLine(
+        number=asked.number, after=asked.after, along=along, beside=beside, drawn=drawn
+    )
 
 
 def _asked(line: AskedLine | Before) -> Asked:
-    beside = tuple(map(_asked, line.beside)) if isinstance(line, AskedLine) else ()
-    return Asked(line.number, line.after, tuple(map(Point.from_json, line.along)), beside)
+    along = tuple(map(Point.from_json, line.along))
+    if isinstance(line, Before):
+        return Asked(line.number, line.after, along)
+    beside, drawn = tuple(map(_asked, line.beside)), tuple(map(tuple, line.drawn))
+    return Asked(line.number, line.after, along, beside, drawn)
+
+
+def _decision(point: Point, line: DecisionLine) -> Decision:
+    predicted = None
+    if line.predicted is not None:
+        predicted = Interval(line.predicted, line.predicted_low, line.predicted_high)
+    stage = cast(Stage, line.stage)  # of another version: nothing that it would come back to
+    return Decision(stage, line.why, point, predicted, excluded=line.excluded)
 
 
 def stored_study(loaded: LoadedSweep, run: Run, layout: Layout, note: Note) -> StoredStudy | None:
@@ -97,8 +131,8 @@ def stored_study(loaded: LoadedSweep, run: Run, layout: Layout, note: Note) -> S
         return None
 
 
-def verdict_of(record: TrialRecord, spec: ObjectiveSpec) -> Verdict:
-    """What a ledger line says to the search."""
+def verdict_of(record: TrialRecord, spec: ObjectiveSpec, *, levels: bool = True) -> Verdict:
+    """What a ledger line says to the search; its figures by level only with `levels`."""
     if record.outcome == "infeasible":
         return Verdict("infeasible", reason=f"{record.failure}: {record.message}")
     if (level := record.far_outputs) is not None:  # its speed and counts are of wrong tokens
@@ -113,7 +147,7 @@ def verdict_of(record: TrialRecord, spec: ObjectiveSpec) -> Verdict:
         "ok",
         value,
         f"limits: {broken_words(record.broken, record.metrics)}" if over else None,
-        _levels(record),
+        _levels(record) if levels else _NO_LEVELS,
         over,
         _spread(record),
     )

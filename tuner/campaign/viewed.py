@@ -3,18 +3,11 @@
 import os
 from contextlib import suppress
 
-from tuner.campaign.shown import Showing, layout_of
+from tuner.campaign.shown import Showing, layout_of, shown_of
 from tuner.errors import UserError
 from tuner.ledger.run import Run
-from tuner.search.stored import (
-    Storage,
-    StorageUnusable,
-    StoredStudy,
-    find,
-    link_files,
-    open_storage,
-    sqlite_url,
-)
+from tuner.search.storages import Storage, StorageUnusable, open_storage, sqlite_url
+from tuner.search.stored import StoredStudy, find, link_files
 from tuner.sweep.credentials import revealed
 from tuner.sweep.document import read_document
 from tuner.sweep.space import Space
@@ -62,7 +55,9 @@ def _own_study(run: Run) -> tuple[Storage | None, str]:
         return None, f"{name} cannot be used ({error})"
     if found is None:
         return None, f"{name} has no study of this run"
-    if not run.is_being_written and not (found.is_whole and found.trials == len(run.records())):
+    if not run.is_being_written and not (
+        found.is_whole and found.trials == len(shown_of(run.records()))
+    ):
         return None, f"{name} is not what the ledger says"
     _link(run, storage)
     return storage, ""

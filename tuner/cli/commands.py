@@ -74,6 +74,34 @@ def sweep(context: click.Context, /, file: Path | None, dry_run: bool, **options
 
 
 @specbench.command()
+@click.argument("file", metavar="[SWEEP]", type=SWEEP_FILE, required=False)
+@click.option("--storage", metavar="URL", required=True, envvar="SPECBENCH_STORAGE",
+              help="The Optuna storage that the workers share; or SPECBENCH_STORAGE.")  # fmt: skip
+@click.option("--study", help="Its name there; default: the sweep's.")
+@click.option("--out", type=click.Path(path_type=Path), help="DIR/<run id>/ holds the run.")
+@click.option("--engine", type=click.Choice(ENGINES), help="Instead of the file's engine.kind.")
+@click.option("--resume", type=RUN, help="Go on with this worker's run.")
+@click.option("--deadline", type=DeadlineText(), help="Instead of search.deadline, such as 07:30.")
+@click.option("--share-gpus", is_flag=True, help="Also beside another specbench run on them.")
+@click.option("--slots", type=SlotCount(), help="Instead of the file's slots: auto, 1, 2, ...")
+@click.option("--heartbeat", "beat_s", type=click.IntRange(1, 3600), default=30,
+              show_default=True, metavar="SECONDS",
+              help="Silent for four times that, a worker is dead.")  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
+def worker(file: Path | None, storage: str, study: str | None, beat_s: int, **options: Any) -> int:
+    """Take part in the search of SWEEP, one of several hosts on one database.
+
+    Each worker has its own run folder and baseline; together they measure search.trials candidates,
+    each once. Exit codes as of sweep.
+    """
+    from tuner.campaign.workers import WorkerOptions
+    from tuner.cli.sweep import SweepOptions, run
+
+    shared = WorkerOptions(storage, study, beat_s)
+    return run(SweepOptions(file=file, trials=None, worker=shared, **options))
+
+
+@specbench.command()
 @click.argument("file", type=SWEEP_FILE)
 @click.option("--engine", type=click.Choice(ENGINES), help="Instead of the file's engine.kind.")
 @click.option("--all", "show_all", is_flag=True,

@@ -8,6 +8,7 @@ from typing import Any
 
 import click
 
+from tuner.campaign.workers import resume_words
 from tuner.choice import fastest_candidate
 from tuner.errors import UserError
 from tuner.fastest import speedups_of
@@ -132,7 +133,7 @@ def _due(found: dict[str, Any]) -> list[str]:
         lines.append(f"  ended early: {found['ended_early']}")
     if found["done"] >= found["wanted"] and found["closing_missing"]:
         lines.append("  closing launches are missing")
-    return [*lines, f"  go on with: specbench sweep --resume {found['run']}"]
+    return [*lines, f"  go on with: {resume_words(Run.open(Path(found['run'])))}"]
 
 
 _STATES = {
@@ -157,7 +158,7 @@ def ask_to_stop(path: Path) -> None:
     if state != "elsewhere" and not run.is_being_written:  # it ended in this moment
         run.stop_file.unlink(missing_ok=True)
     click.echo(f"{path}: ends after the trial that runs, with a report")
-    click.echo(f"it can go on later: specbench sweep --resume {path}")
+    click.echo(f"it can go on later: {resume_words(run)}")
 
 
 def clean(paths: list[Path], is_asked_for_all: bool, does: bool) -> int:

@@ -172,6 +172,8 @@ def _answer(result: Result) -> str:
     lines += side_words(result.settled.ledger)
     if result.limits.asked or result.limits.broken:
         lines.append(result.limits.words())
+    if result.worker is not None:
+        lines.append(result.worker.words(result.trials))
     if result.far:
         lines.append(far_words(result.settled.ledger, result.far))
     lines += _elsewhere(result)

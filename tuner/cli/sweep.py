@@ -11,6 +11,13 @@ import click
 
 from tuner.campaign.budget import refuse_past
 from tuner.campaign.campaign import as_begun, begin_run, measure_all, reopen_run
+from tuner.campaign.workers import (
+    WorkerOptions,
+    join_fleet,
+    refuse_worker_alone,
+    resume_words,
+    worker_settings,
+)
 from tuner.cli.arguments import TrialCount, unused_trials
 from tuner.cli.elsewhere import joined, refuse_unplaced
 from tuner.cli.finish import run_on_finish
@@ -21,12 +28,14 @@ from tuner.engine.base import Checked, Engine
 from tuner.engine.make import make_engine
 from tuner.engine.process import interrupts_deferred
 from tuner.errors import EngineFailure, UserError
+from tuner.ledger.fleet_line import WorkerSettings
 from tuner.ledger.gpu_claims import Claims, claimed, gpus_used
 from tuner.ledger.run import Run
 from tuner.memory.fits import machine_of, narrowed
 from tuner.memory.guard import guarded
 from tuner.report.run_report import write_report
 from tuner.result import Result, summarise_run
+from tuner.search.fleet import Fleet
 from tuner.sweep.door import LoadedSweep, load_sweep, with_deadline, with_slots, with_trials
 from tuner.trial.places import PlacesMaker
 
@@ -46,6 +55,8 @@ class SweepOptions:
     share_gpus: bool = False
     ray: str | None = None
     ray_resource: str | None = None
+    worker: WorkerOptions | None = None
+    """Where it is to be one of several on a search."""
 
 
 def run(options: SweepOptions) -> int:
@@ -67,12 +78,26 @@ def run(options: SweepOptions) -> int:
     ):
         machine = machine_of(engine, loaded.sweep, there.gpu_gib)
         checked = narrowed(checked, machine)
+        fleet, worker = _company(options, checked.loaded, engine)
         engine = guarded(engine, machine)
-        folder = _folder(options, checked.loaded, there.machine)
+        folder = _folder(options, checked.loaded, there.machine, worker)
         claims.tell(folder.path)
         checked = replace(checked, notes=(*checked.notes, *there.notes, *claims.notes))
         end_on_signals(outlive_terminal=True)  # after Ray, which sets a handler of its own
-        return _go(options, checked, folder, engine, there.places).exit_code
+        return _go(options, checked, folder, engine, there.places, fleet).exit_code
+
+
+def _company(
+    options: SweepOptions, loaded: LoadedSweep, engine: Engine
+) -> tuple[Fleet | None, WorkerSettings | None]:
+    """The other workers of the search, and who this one is among them; None of a run alone."""
+    earlier = None if options.resume is None else Run.open(options.resume)
+    if options.worker is None:
+        if earlier is not None:
+            refuse_worker_alone(earlier)
+        return None, None
+    worker = worker_settings(options.worker, loaded, earlier)
+    return join_fleet(options.worker, worker, loaded, engine), worker
 
 
 def _claimed(loaded: LoadedSweep, options: SweepOptions) -> AbstractContextManager[Claims]:
@@ -89,6 +114,7 @@ def _go(
     folder: Run,
     engine: Engine,
     elsewhere: PlacesMaker | None,
+    fleet: Fleet | None,
 ) -> Result:
     """Measure and report, with the run held; then `on_finish`, if it was held."""
     outcome = None
@@ -101,7 +127,7 @@ def _go(
             with watch(checked.loaded, folder, to_stderr=options.as_json) as progress:
                 if cleared is not None:
                     progress.note(cleared)
-                result = _measure(checked, folder, engine, progress, options, elsewhere)
+                result = _measure(checked, folder, engine, progress, options, elsewhere, fleet)
             _report(folder, result, options)
             if folder.stop_file.exists():
                 _say_how_to_go_on(folder)
@@ -136,10 +162,15 @@ def _load_again(earlier: Path, options: SweepOptions) -> LoadedSweep:
     return as_begun(loaded, run)
 
 
-def _folder(options: SweepOptions, loaded: LoadedSweep, machine: dict[str, Any] | None) -> Run:
+def _folder(
+    options: SweepOptions,
+    loaded: LoadedSweep,
+    machine: dict[str, Any] | None,
+    worker: WorkerSettings | None,
+) -> Run:
     if options.resume is None:
         root = options.out or Path("results") / loaded.sweep.name
-        return begin_run(root, loaded, options.engine, machine)
+        return begin_run(root, loaded, options.engine, machine, worker)
     engine = options.engine or Run.open(options.resume).settings.engine
     return reopen_run(options.resume, loaded, engine, machine)
 
@@ -166,6 +197,7 @@ def _measure(
     progress: Watch,
     options: SweepOptions,
     elsewhere: PlacesMaker | None,
+    fleet: Fleet | None,
 ) -> Result:
     for note in checked.notes:
         progress.note(note)
@@ -173,7 +205,9 @@ def _measure(
         progress.note(unused)
     try:
         with interrupts_said("stopping servers, writing the report"):
-            return measure_all(checked.loaded, folder, engine, progress, elsewhere=elsewhere)
+            return measure_all(
+                checked.loaded, folder, engine, progress, elsewhere=elsewhere, fleet=fleet
+            )
     except (KeyboardInterrupt, EngineFailure, UserError, OSError):
         with interrupts_deferred():
             _report_what_there_is(folder, options)
@@ -215,4 +249,4 @@ def _report_what_there_is(folder: Run, options: SweepOptions) -> None:
 
 
 def _say_how_to_go_on(folder: Run) -> None:
-    click.echo(f"specbench: go on with: specbench sweep --resume {folder.path}", err=True)
+    click.echo(f"specbench: go on with: {resume_words(folder)}", err=True)

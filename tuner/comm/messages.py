@@ -13,6 +13,7 @@ from typing import Any
 from tuner.engine.models import Config
 from tuner.engine.sglang.launches import Launches
 from tuner.errors import UserError
+from tuner.measure.spelled import short
 from tuner.sweep.model import Sweep
 from tuner.sweep.point import Point
 
@@ -52,9 +53,9 @@ class Message:
         words = f"{' and '.join(self.parts)}, {self.tokens} {noun}"
         if not self.bytes:
             return words
-        size = f"{self.bytes} B" if self.bytes < 1024 else f"{self.bytes / 1024:.3g} KiB"
+        size = f"{self.bytes} B" if self.bytes < 1024 else f"{short(self.bytes / 1024, 3)} KiB"
         if self.bytes >= 2**20:
-            size = f"{self.bytes / 2**20:.3g} MiB"
+            size = f"{short(self.bytes / 2**20, 3)} MiB"
         return f"{words} ({size})"
 
     def to_json(self) -> dict[str, Any]:

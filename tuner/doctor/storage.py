@@ -9,7 +9,7 @@ _SQLITE = "sqlite:///"
 
 def storage(url: str | None) -> Finding:
     """Opens the storage as a sweep does, but makes no SQLite file that is not there."""
-    from tuner.search.stored import StorageUnusable, open_storage
+    from tuner.search.storages import StorageUnusable, open_storage
 
     if url is None:
         return Finding("ok", "storage", "study.db in the run folder")

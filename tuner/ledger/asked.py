@@ -48,3 +48,6 @@ class AskedLine(Strict):
     not to be proposed."""
     beside: list[Before] = Field(default_factory=list)
     """Proposals that ran by then: of one that a crash cut off there is no other trace."""
+    drawn: list[list[int]] = Field(default_factory=list)
+    """What the sampler drew for it: for each dimension of the space, which of its values. Without
+    it a resume must ask the sampler for all of that again."""

@@ -65,6 +65,11 @@ class RunFolder:
         return self.path / "comm.json"
 
     @property
+    def fleet_file(self) -> Path:
+        """Of a worker's run: who else took part in the search."""
+        return self.path / "fleet.json"
+
+    @property
     def state_file(self) -> Path:
         """What the run is doing; there only while a specbench holds it. See `ledger.at_work`."""
         return self.path / "state.json"

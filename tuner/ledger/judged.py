@@ -70,9 +70,14 @@ class TaskLine(Strict):
         return f"{self.marks.count('1')} of {len(self.marks)}"
 
 
+FAILED = "failed_share"
+"""Failed requests by all that were sent, as a limit that is broken is called."""
+
+
 class BrokenLimit(Strict):
     """A latency above its limit in `search.limits`; or `served_request_s` below the rate at which
-    requests came, where no speculation keeps up with it."""
+    requests came, where no speculation keeps up with it; or a larger `failed_share` of the requests
+    than without speculation."""
 
     concurrency: int | Annotated[str, Field(pattern=f"^{RATE}$")]
     """The level: a concurrency, or a rate such as `4/s`."""

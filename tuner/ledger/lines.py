@@ -1,16 +1,25 @@
 """Reading trials.jsonl."""
 
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+import gc
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import cached_property
+from io import BytesIO
 from itertools import takewhile
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, BinaryIO, TypeVar
+
+from pydantic import ValidationError
+from pydantic_core import from_json
 
 from tuner.errors import UserError
+from tuner.ledger.compact import compact
+from tuner.ledger.figures import Line
 from tuner.ledger.record import SIMULATED, TrialRecord, read_record
 from tuner.sweep.model import Sweep
+
+Kept = TypeVar("Kept")
 
 
 @dataclass(frozen=True)
@@ -19,18 +28,28 @@ class Ledger:
 
     records: tuple[TrialRecord, ...]
     note: str | None = None
+    size: int = 0
+    """Bytes of the lines that are complete."""
+    _known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def once(self, what: Hashable, make: Callable[[], Kept]) -> Kept:
+        """What `make` gives, made once for these lines: most of what is asked of a ledger goes
+        through all of them. `what` tells it from everything else."""
+        if what not in self._known:
+            self._known[what] = make()
+        return self._known[what]  # type: ignore[no-any-return]
 
     @property
     def baseline(self) -> TrialRecord | None:
         """The first baseline that was measured: the one that a run's searches go by."""
         return next(iter(self.baselines), None)
 
-    @property
+    @cached_property
     def baselines(self) -> tuple[TrialRecord, ...]:
         """Every launch of the baseline that was measured, in time."""
         return tuple(r for r in self.records if r.role == "baseline" and r.outcome == "ok")
 
-    @property
+    @cached_property
     def candidates(self) -> tuple[TrialRecord, ...]:
         """Candidates in the order in which they were measured."""
         return tuple(each for each in self.records if each.role == "candidate")
@@ -42,6 +61,8 @@ class Ledger:
 
     def confirmation(self, of: TrialRecord) -> TrialRecord | None:
         """The last measurement of a candidate's point on a server of its own."""
+        if not self._confirmations:
+            return None
         found = [each for each in self._confirmations if each.point == of.point]
         return found[-1] if found else None
 
@@ -63,12 +84,12 @@ class Ledger:
         found = [r for r in self.candidates if r.point == last.point and r.outcome == "ok"]
         return found[-1] if found else None
 
-    @property
+    @cached_property
     def next_trial(self) -> int:
         """The number of the next trial."""
         return max((each.trial for each in self.records), default=-1) + 1
 
-    @property
+    @cached_property
     def next_launch(self) -> int:
         """The number of the next launch, and so how many there were."""
         return max((each.launch_id for each in self.records), default=-1) + 1
@@ -79,32 +100,67 @@ def is_simulated(records: Sequence[TrialRecord], sweep: Sweep) -> bool:
     return sweep.engine.kind == SIMULATED or any(each.engine == SIMULATED for each in records)
 
 
-def parse_ledger(data: bytes, path: Path) -> Ledger:
-    """The content of trials.jsonl; `path` is for messages. Raises UserError with FILE:LINE."""
-    *lines, rest = data.split(b"\n")
+def parse_ledger(data: bytes | BinaryIO, path: Path) -> Ledger:
+    """The content of trials.jsonl; `path` is where it lies, for messages and for what is left
+    there. Raises UserError with FILE:LINE."""
+    with _collecting_nothing():
+        found = _parsed(BytesIO(data) if isinstance(data, bytes) else data, path)
+        if len(found.records) >= MANY:
+            gc.freeze()
+        return found
+
+
+@contextmanager
+def _collecting_nothing() -> Iterator[None]:
+    """Records are no garbage; to look through the ones so far again and again takes longer than to
+    read them."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+MANY = 10_000
+"""Records that are left out of every later collection as well."""
+
+
+def _parsed(lines: Iterable[bytes], path: Path) -> Ledger:
     records: list[TrialRecord] = []
+    note, start = None, 0
     for number, line in enumerate(lines, start=1):
-        where = f"{path}:{number}"
-        try:
-            found = json.loads(line, parse_constant=_no_number)
-        except (ValueError, RecursionError) as error:
-            raise UserError("this line is not JSON, restore it or remove it", where) from error
-        if not isinstance(found, dict):
-            raise UserError("this line is no JSON object, restore it or remove it", where)
-        record = read_record(found, where)
+        if not line.endswith(b"\n"):
+            note = (
+                f"{path}:{number}: the last line is not complete ({len(line)} bytes, from a "
+                "run that ended while writing it); that trial is not counted"
+            )
+            break
+        place = Line.of(line, path, start)
+        record = _record(line, place, number)
         if records and record.trial <= records[-1].trial:
             message = f"trial {record.trial} comes after {records[-1].trial}, restore the file"
-            raise UserError(message, where)
-        records.append(record)
-    note = None
-    if rest:
-        note = (
-            f"{path}:{len(lines) + 1}: the last line is not complete ({len(rest)} bytes, from a "
-            "run that ended while writing it); that trial is not counted"
-        )
-    return Ledger(tuple(records), note)
+            raise UserError(message, f"{path}:{number}")
+        records.append(compact(record, place))
+        start += len(line)
+    return Ledger(tuple(records), note, start)
 
 
-def _no_number(word: str) -> NoReturn:
-    """JSON has no NaN; Python would read one and every comparison with it would be false."""
-    raise ValueError(word)
+def _record(line: bytes, place: Line, number: int) -> TrialRecord:
+    try:
+        return TrialRecord.model_validate_json(line, context=place)
+    except ValidationError:
+        return _refused(line, f"{place.file}:{number}")
+
+
+def _refused(line: bytes, where: str) -> TrialRecord:
+    """What is wrong with a line, as UserError. JSON has no NaN; one that was read would make every
+    comparison with it false."""
+    try:
+        found = from_json(line, allow_inf_nan=False)
+    except ValueError as error:
+        raise UserError("this line is not JSON, restore it or remove it", where) from error
+    if not isinstance(found, dict):
+        raise UserError("this line is no JSON object, restore it or remove it", where)
+    return read_record(found, where)

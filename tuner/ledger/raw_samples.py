@@ -22,8 +22,9 @@ def held_out_samples(run: Run, record: TrialRecord) -> Mapping[Level, list[Windo
 
 
 def _read(run: Run, recorded: str | None) -> Mapping[Level, list[Window]]:
-    path = None if recorded is None else run.within(recorded)
-    return read_samples(path) if path is not None and path.exists() else {}
+    if recorded is None or not (run.path / recorded).exists():  # a quick look first
+        return {}
+    return read_samples(run.within(recorded))
 
 
 class RawSamples:

@@ -1,17 +1,25 @@
 """One line of trials.jsonl: a trial and everything that a report needs to know of it."""
 
-import math
 from collections.abc import Mapping
 from datetime import datetime
 from typing import Any, Final, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_serializer,
+    field_validator,
+    model_validator,
+)
 
 from tuner.errors import UserError
 from tuner.ledger.asked import AskedLine, PlaceLine
+from tuner.ledger.figures import Later, Line, read_metrics
 from tuner.ledger.judged import BrokenLimit, OutputsLine, PathInRun, TaskLine
 from tuner.sweep.fields import Strict
-from tuner.sweep.level import level_of
 from tuner.sweep.point import FlagValue, Point
 
 FORMAT = 1
@@ -27,11 +35,6 @@ Role = Literal["baseline", "candidate", "confirm", "plain", "abreast"]
 """`plain`: no speculation under a winner's own variables and flags. `abreast`: the baseline's
 server in every place at once, which shows what places do to each other."""
 Outcome = Literal["ok", "infeasible", "failed", "pruned"]
-
-
-_LISTS = frozenset({"accept_rate_by_position"})
-_BY_NAME = frozenset({"by_kind", "by_length"})
-"""Metrics that are no single number: a list of numbers, and numbers by name of a part."""
 
 
 class _PointShape(Strict):
@@ -82,11 +85,14 @@ class HeldOut(Strict):
     @field_validator("metrics")
     @classmethod
     def _are_numbers(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        return _numbers(value)
+        return read_metrics(value, None)
 
 
 class TrialRecord(Strict):
-    """A trial as the ledger keeps it. `metrics` is keyed by concurrency, as text."""
+    """A trial as the ledger keeps it. `metrics` is keyed by concurrency, as text.
+
+    Read with a `Line` as the context of its validation, a candidate's figures are kept small.
+    """
 
     format: Literal[1] = 1
     trial: int
@@ -154,8 +160,23 @@ class TrialRecord(Strict):
 
     @field_validator("metrics")
     @classmethod
-    def _are_numbers(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        return _numbers(value)
+    def _are_numbers(
+        cls, value: dict[str, dict[str, Any]], info: ValidationInfo
+    ) -> dict[str, dict[str, Any]]:
+        is_many = isinstance(info.context, Line) and info.data.get("role") == "candidate"
+        return read_metrics(value, info.context if is_many else None)
+
+    @field_serializer("metrics")
+    def _whole_metrics(self, value: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+        return {level: dict(figures) for level, figures in value.items()}
+
+    @field_serializer("command")
+    def _whole_command(self, value: Mapping[str, Any] | None) -> dict[str, Any] | None:
+        return None if value is None else dict(value)
+
+    @field_serializer("outputs")
+    def _whole_outputs(self, value: Mapping[str, OutputsLine]) -> dict[str, Any]:
+        return {level: each.model_dump() for level, each in value.items()}
 
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
@@ -179,6 +200,8 @@ class TrialRecord(Strict):
     @property
     def far_outputs(self) -> str | None:
         """The first concurrency at which its outputs speak against it; None where none do."""
+        if isinstance(self.outputs, Later):  # those that speak against it are not left in the line
+            return None
         return next((level for level, each in self.outputs.items() if each.stops), None)
 
     @property
@@ -197,17 +220,6 @@ class TrialRecord(Strict):
         return f"no speculation, {self.at.label()}" if self.role == "plain" else self.at.label()
 
 
-def _numbers(value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Metrics themselves. Raises ValueError where they are none."""
-    for level, figures in value.items():
-        level_of(level)
-        for name, figure in figures.items():
-            _require_figure(name, figure)
-        if figures.get("speedup") is not None and not {"speedup_low", "speedup_high"} <= {*figures}:
-            raise ValueError("speedup has no speedup_low and speedup_high")
-    return value
-
-
 def _shaped(shape: type[BaseModel], value: dict[str, Any] | None) -> dict[str, Any] | None:
     """`value` itself. Raises ValueError where it has not this shape."""
     if value is not None:
@@ -216,34 +228,6 @@ def _shaped(shape: type[BaseModel], value: dict[str, Any] | None) -> dict[str, A
         except ValidationError as error:
             raise ValueError(_first_of(error)) from error
     return value
-
-
-def _require_figure(name: str, figure: Any) -> None:
-    """Raises ValueError for what is no finite number, or none of them where there are several."""
-    if figure is None:
-        return
-    parts: list[Any] = [figure]
-    if name in _LISTS:
-        if not isinstance(figure, list):
-            raise ValueError(f"{name} is no list")
-        parts = figure
-    elif name in _BY_NAME:
-        if not isinstance(figure, dict) or not all(isinstance(x, dict) for x in figure.values()):
-            raise ValueError(f"{name} is no object of objects")
-        parts = [each for part in figure.values() for each in part.values() if each is not None]
-    for part in parts:
-        if not _is_number(part):
-            raise ValueError(f"{name} is {str(part)[:40]!r}, not a number")
-
-
-def _is_number(part: Any) -> bool:
-    """Finite, and not larger than a float."""
-    if isinstance(part, bool) or not isinstance(part, int | float):
-        return False
-    try:
-        return math.isfinite(part)
-    except OverflowError:
-        return False
 
 
 def _first_of(error: ValidationError) -> str:

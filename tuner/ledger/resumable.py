@@ -21,20 +21,20 @@ def refuse_unusable(run: RunFolder, ledger: Ledger, sweep: Sweep, document: Docu
 
 
 def _refuse_foreign_points(run: RunFolder, ledger: Ledger, space: Space) -> None:
-    known = {point.key for point in space.points}
-    settings = {its.key for point in space.points if (its := point.settings) is not None}
+    known = set(space.points)
+    settings = {its for point in space.points if (its := point.settings) is not None}
     for number, record in enumerate(ledger.records, start=1):
         if record.role in ("baseline", "abreast"):
             continue
-        if record.role == "plain" and record.at is not None and record.at.key in settings:
+        point = record.at
+        if point in known or (record.role == "plain" and point in settings):
             continue
-        if record.at is None or record.at.key not in known:
-            what = "no point" if record.at is None else f"the point {record.at.label()}"
-            raise UserError(
-                f"trial {record.trial} has {what}, which is not in the sweep's space: restore the "
-                "line or begin a new run",
-                f"{run.trials_file}:{number}",
-            )
+        what = "no point" if point is None else f"the point {point.label()}"
+        raise UserError(
+            f"trial {record.trial} has {what}, which is not in the sweep's space: restore the "
+            "line or begin a new run",
+            f"{run.trials_file}:{number}",
+        )
 
 
 def _refuse_baseline(run: RunFolder, ledger: Ledger, levels: Sequence[Level]) -> None:

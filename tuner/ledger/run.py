@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from io import FileIO
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -15,6 +16,9 @@ from pydantic import Field, ValidationError
 from tuner import __version__
 from tuner.errors import UserError
 from tuner.ledger.at_work import forget_state
+from tuner.ledger.compact import compact
+from tuner.ledger.figures import Line
+from tuner.ledger.fleet_line import WorkerSettings
 from tuner.ledger.folder import RunFolder
 from tuner.ledger.left_behind import end_servers, hold, is_locked
 from tuner.ledger.lines import Ledger, parse_ledger
@@ -45,6 +49,8 @@ class RunSettings(Strict):
     """Random: tells this run from another one that began in the same second elsewhere."""
     engine: str | None = None
     """`--engine`, where it was given."""
+    worker: WorkerSettings | None = None
+    """Where the run is a worker's."""
     trials: int
     """Candidates that the run was begun with; samplers plan by it, so it never changes."""
     extended_to: int | None = None
@@ -176,10 +182,10 @@ class Run(RunFolder):
             return self._held
         try:
             _require_file(self.trials_file)
-            data = self.trials_file.read_bytes()
+            with self.trials_file.open("rb") as lines:
+                return parse_ledger(lines, self.trials_file)
         except OSError as error:
             raise UserError(f"{error.strerror}, restore it", self.trials_file) from error
-        return parse_ledger(data, self.trials_file)
 
     def records(self) -> tuple[TrialRecord, ...]:
         """The ledger's trials alone."""
@@ -213,18 +219,17 @@ class Run(RunFolder):
             if not hold(file):
                 message = "another specbench is writing this run, wait for it or stop it"
                 raise UserError(message, self.path)
-            data = file.readall()
-            ledger = parse_ledger(data, self.trials_file)
+            with self.trials_file.open("rb") as lines:
+                ledger = parse_ledger(lines, self.trials_file)
             if ledger.records:
                 sweep, text = self.sweep(), self.sweep_text()
                 document = read_document(text, str(self.sweep_file))
                 refuse_unusable(self, ledger, sweep, document)
-            whole = data.rfind(b"\n") + 1
-            file.truncate(whole)
-            file.seek(whole)
+            file.truncate(ledger.size)
+            file.seek(ledger.size)
             notes = [*([ledger.note] if ledger.note else []), *end_servers(self)]
             keep_configs(self.models_file, self.sweep())
-            self._writing, self._held = file, Ledger(ledger.records)
+            self._writing, self._held = file, Ledger(ledger.records, size=ledger.size)
             forget_state(self)
             try:
                 yield "; ".join(notes) or None
@@ -240,12 +245,10 @@ class Run(RunFolder):
         Raises UserError where the disk is full, with the ledger as it was before.
         """
         assert self._writing is not None and self._held is not None, "append is for a locked run"
-        lines = [
-            json.dumps(record.model_dump(), ensure_ascii=False, allow_nan=False) + "\n"
-            for record in records
-        ]
+        said = [json.dumps(e.model_dump(), ensure_ascii=False, allow_nan=False) for e in records]
+        written = hidden_values("".join(f"{line}\n" for line in said)).encode("utf-8")
         before = self._writing.tell()
-        left = memoryview(hidden_values("".join(lines)).encode("utf-8"))
+        left = memoryview(written)
         try:
             while left:
                 left = left[self._writing.write(left) :]
@@ -256,7 +259,13 @@ class Run(RunFolder):
                 self._writing.seek(before)
             message = f"{error.strerror}, free some space and resume the run"
             raise UserError(message, self.trials_file) from error
-        self._held = Ledger((*self._held.records, *records))
+        lines = written.splitlines(keepends=True)
+        starts = accumulate(map(len, lines[:-1]), initial=before)
+        kept = [
+            compact(record.model_copy(), Line.of(line, self.trials_file, start))
+            for record, line, start in zip(records, lines, starts, strict=False)
+        ]
+        self._held = Ledger((*self._held.records, *kept), size=before + len(written))
 
     def extend_to(self, trials: int) -> None:
         """Want this many candidates from now on, also after an interruption."""

@@ -6,12 +6,15 @@ derived from the same lines and samples, so it is the same after a resume. Lines
 gone keep the speed-ups that they have.
 """
 
-from collections.abc import Callable, Mapping
+import os
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
+from tuner.ledger.figures import Figures
 from tuner.ledger.lines import Ledger
 from tuner.ledger.raw_samples import RawSamples, held_out_samples, samples_of
 from tuner.ledger.record import TrialRecord
@@ -60,7 +63,10 @@ class Settling:
     run: Run
     metric: Metric
     samples: RawSamples
-    _done: dict[tuple[int, ...], dict[str, dict[str, Any]]] = field(default_factory=dict)
+    _done: dict[tuple[int, ...], TrialRecord] = field(default_factory=dict)
+    _samples: str = ""
+    _there: Set[str] = frozenset()
+    """Names of the files of samples: most of a large run's may be gone."""
 
     def settled(self) -> Settled:
         """The run's lines so far. Raises UserError where a file of samples is broken."""
@@ -74,8 +80,9 @@ class Settling:
         trials = tuple(each.trial for each in known)
         held = _baselines(known, lambda each: held_out_samples(self.run, each), self.metric, time)
         unseen = {n: replace(each, like=levels[n]) for n, each in held.items() if n in levels}
+        self._samples, self._there = self.run.samples.name, _names_in(self.run.samples)
         records = tuple(
-            self._held_out(self._of(each, levels, trials, time(each)), unseen, time(each))
+            self._held_out(self._of(each, levels, trials, time), unseen, time)
             for each in ledger.records
         )
         return Settled(Ledger(records, ledger.note), levels, self.samples, time)
@@ -85,35 +92,51 @@ class Settling:
         record: TrialRecord,
         levels: Mapping[Level, Baselines],
         trials: tuple[int, ...],
-        at: float,
+        time: Callable[[TrialRecord], float],
     ) -> TrialRecord:
         if record.role == "baseline" or not record.metrics or record.samples is None:
             return record
         key = (record.trial, *trials)
         if key not in self._done:
-            windows = samples_of(self.run, record)
-            self._done[key] = _held(record.metrics, windows, levels, at)
-        return record.model_copy(update={"metrics": self._done[key]})
+            folder, _, name = record.samples.rpartition("/")
+            is_gone = folder == self._samples and name not in self._there
+            windows = {} if is_gone else samples_of(self.run, record)
+            self._done[key] = record
+            if windows:
+                held = _held(record.metrics, windows, levels, time(record))
+                self._done[key] = record.model_copy(update={"metrics": held})
+        return self._done[key]
 
     def _held_out(
-        self, record: TrialRecord, levels: Mapping[Level, Baselines], at: float
+        self,
+        record: TrialRecord,
+        levels: Mapping[Level, Baselines],
+        time: Callable[[TrialRecord], float],
     ) -> TrialRecord:
         """A handful of lines has them."""
         if record.held_out is None or record.role == "baseline":
             return record
         windows = held_out_samples(self.run, record)
-        metrics = _held(record.held_out.metrics, windows, levels, at)
+        metrics = _held(record.held_out.metrics, windows, levels, time(record))
         return record.model_copy(
             update={"held_out": record.held_out.model_copy(update={"metrics": metrics})}
         )
 
 
+def _names_in(folder: Path) -> Set[str]:
+    """None where there is no such folder."""
+    try:
+        return {entry.name for entry in os.scandir(folder)}
+    except OSError:
+        return frozenset()
+
+
 def _held(
-    metrics: Mapping[str, dict[str, Any]],
+    metrics: Mapping[str, Mapping[str, Any]],
     windows: Mapping[Level, list[Window]],
     levels: Mapping[Level, Baselines],
     at: float,
-) -> dict[str, dict[str, Any]]:
+) -> dict[str, Mapping[str, Any]]:
     """A line's metrics with its speed-ups over all baselines."""
     found = dict(metrics)
     for level, known in levels.items():
@@ -122,7 +145,11 @@ def _held(
             continue
         ratio = beside(known.speedup(Launched(at, measured)), held_in(figures))
         if ratio is not None:
-            found[str(level)] = {**figures, **speedup_figures(ratio)}
+            told = speedup_figures(ratio)
+            if isinstance(figures, Figures):
+                found[str(level)] = figures.updated(told)
+            else:
+                found[str(level)] = {**figures, **told}
     return found
 
 

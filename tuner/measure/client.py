@@ -5,7 +5,7 @@ import asyncio
 import json
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -75,6 +75,7 @@ class _Window:
         self._samples: dict[int, RequestSample] = {}
         self._failures_in_a_row = 0
         self._stop: str | None = None
+        self._stopped = asyncio.Event()
         self._began: float | None = None
 
     async def run(self) -> Window:
@@ -129,7 +130,9 @@ class _Window:
         began = self._began = time.perf_counter()
         times = arrivals(len(self._conversations), rate, self._load.seed)
         for conversation, due in zip(self._conversations, times, strict=True):
-            await asyncio.sleep(max(0.0, began + due - time.perf_counter()))
+            with suppress(TimeoutError):
+                async with asyncio.timeout(max(0.0, began + due - time.perf_counter())):
+                    await self._stopped.wait()
             if self._stop is not None:
                 return
             workers.create_task(one(conversation, due))
@@ -146,6 +149,8 @@ class _Window:
             self._stop = f"a request timed out: {sample.error}"
         elif self._failures_in_a_row >= self._load.concurrency + 2:
             self._stop = f"{self._failures_in_a_row} requests in a row failed: {sample.error}"
+        if self._stop is not None:
+            self._stopped.set()
 
     async def _send(
         self,

@@ -59,12 +59,24 @@ class Connections:
         `feed` returns whether there was progress; TimeoutError after `patience_s` without any.
         What `feed` raises ends the request and is raised here. Raises ConnectionFailedError and
         RefusedError.
+
+        Where the server closes a connection that was open before, without a word of an answer, the
+        request is sent once more on a new one: it closed what rested just when it was used again.
         """
-        connection = self._rested()
-        if connection is None:
-            async with asyncio.timeout(patience_s):
-                connection = await self._connect()
         message = b"%s%d\r\n\r\n%s" % (self._head, len(body), body)
+        if (connection := self._rested()) is not None:
+            try:
+                return await self._exchange(connection, message, feed, patience_s)
+            except ConnectionFailedError:
+                if not connection.closed_unanswered:
+                    raise
+        async with asyncio.timeout(patience_s):
+            connection = await self._connect()
+        return await self._exchange(connection, message, feed, patience_s)
+
+    async def _exchange(
+        self, connection: "_Connection", message: bytes, feed: Feed, patience_s: float
+    ) -> None:
         try:
             await connection.exchange(message, feed, patience_s)
         except RefusedError:
@@ -152,10 +164,17 @@ class _Connection(asyncio.BufferedProtocol):
         self._status, self._refusal, self._has_length = 0, b"", False
         self._now = self._progress = 0.0
         self._lost: str | None = None
+        self._answered = False
         self.reusable = False
+
+    @property
+    def closed_unanswered(self) -> bool:
+        """It is closed, and nothing came since the last request was sent."""
+        return self._lost is not None and not self._answered
 
     async def exchange(self, message: bytes, feed: Feed, patience_s: float) -> None:
         """See `Connections.post`."""
+        self._answered = False
         if self._lost is not None:
             raise ConnectionFailedError(self._lost)
         self._parser = httptools.HttpResponseParser(self)
@@ -189,7 +208,7 @@ class _Connection(asyncio.BufferedProtocol):
         return self._buffer
 
     def buffer_updated(self, size: int) -> None:
-        self._now = time.perf_counter()
+        self._now, self._answered = time.perf_counter(), True
         if self._done is None or self._done.done():  # more than was asked for
             self.reusable = False
             return

@@ -45,6 +45,8 @@ class TokenStream:
         self._meta: Mapping[str, Any] = {}
         self._text = ""
         self._rest = b""
+        self._is_over = False
+        """`[DONE]` came."""
         self._ids: list[Any] = []
         self._ids_are_cumulative: bool | None = None
         self._begins: bytes | None = None
@@ -57,6 +59,9 @@ class TokenStream:
         before = self.tokens
         *lines, self._rest = (self._rest + data).split(b"\n")
         for line in lines:
+            if self._is_over:  # what comes after [DONE] is no part of the answer
+                self._rest = b""
+                break
             if line and not self._counted(line, now):
                 self._line(line.strip(), now)
         return self.tokens > before
@@ -64,7 +69,8 @@ class TokenStream:
     def finish(self, now: float) -> None:
         """Say that the stream has ended. Raises BadStreamError where it ended inside an event."""
         rest, self._rest = self._rest.strip(), b""
-        self._line(rest, now)
+        if not self._is_over:
+            self._line(rest, now)
         self._read_on()
 
     def _counted(self, line: bytes, now: float) -> bool:
@@ -92,7 +98,9 @@ class TokenStream:
     def _line(self, line: bytes, now: float) -> None:
         if line.startswith(b"data:"):
             payload = line[5:].strip()
-            if payload and payload != b"[DONE]":
+            if payload == b"[DONE]":
+                self._is_over = True
+            elif payload:
                 self._event(payload, now)
         elif line and not line.startswith(_FIELDS):
             raise BadStreamError(f"the server sent what is not an event stream: {_shown(line)}")

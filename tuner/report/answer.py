@@ -9,7 +9,7 @@ from tuner.report.confirmed import chosen_words, confirmed_words, refuted_words
 from tuner.report.cycle_words import why_it_loses
 from tuner.report.ended import ended_words
 from tuner.report.findings import Findings, Measured
-from tuner.report.limits import limits_line, rates_line
+from tuner.report.limits import limits_line, rates_line, server_limits_line
 from tuner.report.outputs import same_output
 from tuner.report.repeated import drift_words
 from tuner.report.text import (
@@ -34,7 +34,8 @@ def answer(findings: Findings) -> list[str]:
     """Paragraphs, as Markdown."""
     if findings.sweep.engine.kind == "endpoint":
         which = "simulated" if findings.simulated else "running"
-        return [f"**A measurement of a {which} server.** There is no baseline to compare it with."]
+        first = f"**A measurement of a {which} server.** There is no baseline to compare it with."
+        return _told([first, server_limits_line(findings)])
     if findings.baseline is None:
         return _told([_no_baseline(findings), ended_words(findings)])
     if findings.best is None or findings.best.value is None:
@@ -68,7 +69,8 @@ def answer(findings: Findings) -> list[str]:
             "not bear out."
         ]
     elif findings.winner is findings.baseline:
-        shown = _is_shown(best) and disagreement(findings.settled.baselines) is None
+        shown = _is_shown(findings, best, faster=False)
+        shown = shown and disagreement(findings.settled.baselines) is None
         first = "No speculation is fastest here" if shown else "No candidate is shown to be faster"
         lines = [
             f"**{first}.** Launch the server without speculation. The best "
@@ -80,7 +82,7 @@ def answer(findings: Findings) -> list[str]:
             f"the settings of the best candidate, {code(best.label)}, are as fast without "
             f"speculation; with it they are {_changes(findings, best)}."
         ]
-    elif not _is_shown(best):
+    elif not _is_shown(findings, best, faster=True):
         lines = [
             f"**No candidate is shown to be faster yet.** The best: {code(best.label)}, "
             f"{_changes(findings, best)} than no speculation."
@@ -243,9 +245,13 @@ def _split(findings: Findings, plain: Measured, best: Measured) -> str:
     )
 
 
-def _is_shown(best: Measured) -> bool:
-    """Whether it is not so that every interval includes 1."""
-    return any(_seen(bounds) != NOT_SHOWN for bounds in best.speedups.values())
+def _is_shown(findings: Findings, best: Measured, *, faster: bool) -> bool:
+    """Whether one of the levels that decide shows that `best` is faster than no speculation, or
+    slower: a gain at 6 requests/s shows no loss, and one at a level that was not asked about shows
+    nothing, nor does a figure without an interval."""
+    only = findings.sweep.search.objective.level
+    bounds = [each for level, each in best.speedups.items() if only in (None, level)]
+    return any(each.includes_one is False and (each.value > 1) is faster for each in bounds)
 
 
 def _seen(bounds: Interval) -> str:

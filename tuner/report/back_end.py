@@ -16,8 +16,10 @@ def nccl_doubt(findings: Findings) -> str | None:
     names = {name for name in findings.sweep.space.env if name.startswith("NCCL_")}
     if not names:
         return None
-    launches = {r.launch_id: r for r in findings.records if _sets(r, names) and r.outcome == "ok"}
-    found = Counter(_backend(findings, each) for each in launches.values())
+    launches = {r.launch_id for r in findings.records if _sets(r, names) and r.outcome == "ok"}
+    there = {file.name for file in findings.run.logs.glob("*")}  # many may be gone
+    logs = (findings.run.log_file(launch) for launch in launches)
+    found = Counter(logged_backend(log) if log.name in there else None for log in logs)
     past = {name: n for name, n in found.items() if name not in THROUGH_NCCL and name is not None}
     if not past:
         return None
@@ -35,8 +37,4 @@ def nccl_doubt(findings: Findings) -> str | None:
 
 
 def _sets(record: TrialRecord, names: set[str]) -> bool:
-    return record.at is not None and any(name in names for name, _ in record.at.env)
-
-
-def _backend(findings: Findings, record: TrialRecord) -> str | None:
-    return logged_backend(findings.run.log_file(record.launch_id))
+    return record.point is not None and not names.isdisjoint(record.point["env"])

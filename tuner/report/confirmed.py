@@ -14,7 +14,7 @@ from tuner.report.findings import Findings, Measured
 from tuner.report.outputs import far_candidates, far_example
 from tuner.report.text import again_command, code, count, escaped, number, ratio
 from tuner.result import held_out_speedups
-from tuner.sweep.level import at
+from tuner.sweep.level import at, listed
 from tuner.sweep.workload import needed_to_hold_out
 
 
@@ -62,7 +62,7 @@ def _unseen(findings: Findings, alone: Measured) -> Iterator[str]:
     held = alone.record.held_out
     found = held_out_speedups(alone.record)
     if held is None or not found:
-        needed = needed_to_hold_out(findings.sweep.workload)
+        needed = needed_to_hold_out(_used(findings))
         yield (
             f"Both on the prompts that it was chosen on; {needed} or more are "
             "needed to hold some out, or the baseline was not measured on them."
@@ -70,12 +70,25 @@ def _unseen(findings: Findings, alone: Measured) -> Iterator[str]:
         return
     several = len(findings.levels) > 1
     parts = [f"{ratio(r)}{f' {at(n)}' if several else ''}" for n, r in found.items()]
-    open_yet = any(each.includes_one for each in found.values())
+    open_yet = [level for level, each in found.items() if each.includes_one]
     expect = "that includes 1, so none is shown there" if open_yet else "expect that figure"
+    if 0 < len(open_yet) < len(found):
+        expect = f"at {listed(open_yet)} {expect}; elsewhere expect that figure"
     yield (
         f"On {count(held.prompts, 'other prompt')}, which no candidate was measured on, it is "
         f"{'; '.join(parts)} times no speculation: {expect}."
     )
+
+
+def _used(findings: Findings) -> int:
+    """Prompts that a window has at most; of `turns: all` the conversations in its samples."""
+    workload, base = findings.sweep.workload, findings.baseline
+    if workload.turns == "all" and base is not None:
+        first = [findings.windows(base, level)[:1] for level in findings.levels]
+        talks = [sum(s.prompt_id.endswith("#1") for w in each for s in w.samples) for each in first]
+        if max(talks, default=0):
+            return max(talks)
+    return max(map(workload.requests_at, workload.levels))
 
 
 def chosen_words(findings: Findings, best: Measured) -> str | None:

@@ -8,7 +8,7 @@ from tuner.measure.statistics import Interval
 from tuner.report.findings import Findings, Measured
 from tuner.search.acceptance_curve import AcceptanceCurve, chain_of
 from tuner.search.break_even import BreakEven, break_even
-from tuner.search.cycle_model import Cycle, CycleModel, Split
+from tuner.search.cycle_model import Cycle, CycleModel, Split, settings_of
 from tuner.search.predictions import Prediction, rank
 from tuner.sweep.level import Level, Rate, axis
 from tuner.sweep.point import Point
@@ -21,6 +21,8 @@ DRAFTED = "drafted tokens: draft and verify together"
 ADDED = "what speculation adds"
 MAX_ERROR = 0.15
 """Of the model, relative, up to which its split is shown: beyond it fits noise."""
+MOST_MODELLED, MOST_SETTINGS = 1000, 100
+"""Candidates that the model is fitted to, and how many settings they have among them."""
 PARTS = (PLAIN, ONCE, ADDED, DRAFT, TOKENS, DRAFTED)
 """Parts of a cycle in the order in which they are stacked."""
 
@@ -58,8 +60,8 @@ class Cycles:
         self.findings = findings
 
     def model(self, level: Level) -> CycleModel:
-        """Fitted to every candidate that gave a cycle; at a request rate to those there, since
-        nobody says how many streams were in a batch."""
+        """Fitted to every candidate that gave a cycle, or to the best of very many; at a request
+        rate to those there, since nobody says how many streams were in a batch."""
         return self._models[level]
 
     @cached_property
@@ -72,7 +74,7 @@ class Cycles:
     def _fitted(self, levels: Sequence[Level]) -> CycleModel:
         return CycleModel(
             Cycle(each.point, streams_of(level), ms)
-            for each in self.findings.ranked
+            for each in modelled(self.findings.ranked)
             for level in levels
             if each.point is not None and (ms := each.metric(level, "cycle_ms")) is not None
         )
@@ -171,10 +173,11 @@ class Cycles:
         return None
 
     def _curve(self, level: Level) -> AcceptanceCurve:
-        """Of all chains of the run: what is accepted does not depend on where it is computed."""
+        """Of all chains of the run, or the best of very many: what is accepted does not depend on
+        where it is computed."""
         told = [
             chain_of(self.findings.windows(each, level), each.point.num_steps)
-            for each in self.findings.ranked
+            for each in modelled(self.findings.ranked)
             if each.point is not None and each.point.num_steps and _is_chain(each.point)
         ]
         return AcceptanceCurve(tuple(chain for chain in told if chain is not None))
@@ -183,6 +186,25 @@ class Cycles:
 def streams_of(level: Level) -> int:
     """By which a cycle's tokens are counted: a concurrency, and one stream at a request rate."""
     return 1 if isinstance(level, Rate) else level
+
+
+def modelled(ranked: Sequence[Measured]) -> list[Measured]:
+    """Those that the model of cycles is fitted to: the first `MOST_MODELLED` of the best settings.
+
+    Each settings are two terms of it, and the time of a fit grows with the cube of the terms.
+    """
+    found, settings = list[Measured](), set[object]()
+    for each in ranked:
+        if each.point is None:
+            continue
+        its = settings_of(each.point)
+        if its not in settings and len(settings) == MOST_SETTINGS:
+            continue
+        settings.add(its)
+        found.append(each)
+        if len(found) == MOST_MODELLED:
+            break
+    return found
 
 
 def _is_chain(point: Point) -> bool:

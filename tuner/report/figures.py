@@ -1,6 +1,7 @@
 """The figures of a run. One that would have nothing to show is left out."""
 
 from collections.abc import Sequence
+from itertools import accumulate, islice
 from pathlib import Path
 
 from matplotlib.axes import Axes
@@ -14,6 +15,8 @@ from tuner.report.findings import Findings, Measured
 from tuner.report.load_figure import speedup_by_load
 from tuner.report.step_figures import accept_length_by_steps, tok_s_by_steps
 
+MOST_TRIALS = 1000
+"""Dots of each kind in the figure of trials; of more, so many are drawn at even distances."""
 TOP = 10
 """Configurations in the figure of speed-ups."""
 
@@ -35,7 +38,7 @@ def draw_figures(findings: Findings, folder: Path) -> list[Drawn]:
 
 def speedups(findings: Findings, folder: Path) -> Drawn | None:
     """The best configurations' speed-ups with their intervals, as bars from the baseline."""
-    shown = [c for c in findings.ranked if c.speedups][:TOP]
+    shown = list(islice((c for c in findings.ranked if c.speedups), TOP))
     levels = sorted({level for each in shown for level in each.speedups})
     if not shown:
         return None
@@ -128,11 +131,20 @@ def history(findings: Findings, folder: Path) -> Drawn | None:
         return None
     figure, [(_, ax)] = drawing.panels([0])
     numbers = [trial for trial, _ in measured]
-    best = [max(value for _, value in measured[: i + 1]) for i in range(len(measured))]
-    ax.plot(numbers, [v for _, v in measured], "o", color=BLUE, markersize=5, label="trial")
-    ax.step(numbers, best, where="post", color=BLUE, linewidth=1.5, label="best so far")
+    best = list(accumulate((value for _, value in measured), max))
+    every = -(-len(measured) // MOST_TRIALS)
+    label = "trial" if every == 1 else f"trial, one of {every}"
+    thin = slice(None, None, every)
+    values_of = [v for _, v in measured]
+    ax.plot(numbers[thin], values_of[thin], "o", color=BLUE, markersize=5, label=label)
+    rises = [i for i in range(len(best)) if not 0 < i < len(best) - 1 or best[i] > best[i - 1]]
+    ax.step(
+        [numbers[i] for i in rises], [best[i] for i in rises], where="post", color=BLUE,
+        linewidth=1.5, label="best so far",
+    )  # fmt: skip
     if failed := [trial for trial, value in values if value is None]:
         floor = min(1.0, *(value for _, value in measured))
+        failed = failed[:: -(-len(failed) // MOST_TRIALS)]
         ax.plot(
             failed,
             [floor] * len(failed),

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tuner.choice import objective_of
+from tuner.choice import objective_of, objectives
 from tuner.engine.base import Checked
 from tuner.engine.make import make_engine
 from tuner.errors import UserError
@@ -39,7 +39,7 @@ class Measured:
     value: float | None
     """The objective; None for the baseline, and where a level was not measured."""
 
-    @property
+    @cached_property
     def point(self) -> Point | None:
         """None: no speculation, or an endpoint as it is."""
         return self.record.at
@@ -89,19 +89,22 @@ class Findings:
         """The throughput that the run maximised."""
         return self.sweep.search.objective.metric
 
-    @property
+    @cached_property
     def levels(self) -> list[Level]:
         """Concurrency levels that anything was measured at."""
-        return sorted(
-            {level_in(level, each.metrics) for each in self.records for level in each.metrics}
-        )
+        named: dict[str, Mapping[str, Mapping[str, Any]]] = {}
+        for each in self.records:
+            for name in each.metrics:
+                named.setdefault(name, each.metrics)
+        return sorted(level_in(name, metrics) for name, metrics in named.items())
 
     @cached_property
     def ranked(self) -> tuple[Measured, ...]:
         """Every candidate that gave numbers, the best first; those that say something else than
         the baseline or break a limit, then those without an objective, last."""
         spec = self.sweep.search.objective
-        found = [Measured(r, objective_of(r, spec)) for r in self.ledger.candidates if r.metrics]
+        pairs = zip(self.ledger.candidates, objectives(self.ledger, spec), strict=True)
+        found = [Measured(record, value) for record, value in pairs if record.metrics]
         fastest = self.result.fastest  # goes before a higher figure that was refuted
         first = fastest.trial if fastest else None
         far = {record.trial for record in self.result.far} | self.result.limits.trials
@@ -203,7 +206,8 @@ class Findings:
     def history(self) -> list[tuple[int, float | None]]:
         """(trial, objective) of each candidate in the order measured; None without a value."""
         spec = self.sweep.search.objective
-        return [(record.trial, objective_of(record, spec)) for record in self.ledger.candidates]
+        trials = (record.trial for record in self.ledger.candidates)
+        return list(zip(trials, objectives(self.ledger, spec), strict=True))
 
     def objective_words(self) -> str:
         """What `history` holds: `output_tok_s, geometric mean of concurrency 1, 8`."""

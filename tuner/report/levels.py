@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner.choice import broken_by, is_refuted
+from tuner.choice import broken_at, is_refuted
 from tuner.engine.base import Command
 from tuner.engine.script import launch_script
 from tuner.engine.sglang.adaptive import (
@@ -38,7 +38,7 @@ def levels_table(findings: Findings) -> str | None:
         shown = Measured(best.record, None)
         same = [
             _name(Measured(each, None))
-            + (" (breaks a limit)" if broken_by(findings.ledger, each) else "")
+            + (" (breaks a limit)" if broken_at(findings.ledger, each, level) else "")
             for each in best.alike
         ]
         cells = [str(level), _name(shown), ", ".join(same) or MISSING]

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from tuner.choice import broken_by
 from tuner.crossing import crossing_words, overload_words
 from tuner.ledger.judged import BrokenLimit
-from tuner.ledger.limits import broken_words, limits_words
+from tuner.ledger.limits import asked_words, broken_words, limits_words
 from tuner.ledger.record import TrialRecord
 from tuner.report.findings import NO_SPECULATION, Findings, Measured
 from tuner.report.text import code, count, escaped
@@ -26,7 +26,8 @@ def limits_line(findings: Findings, best: Measured) -> str | None:
     limits = findings.sweep.search.limits
     if not limits and not findings.result.limits.broken:
         return None
-    told = [f"Limits: {escaped(limits_words(limits) or 'to keep up with the rate')}."]
+    every = [each for _, found in findings.result.limits.broken for each in found]
+    told = [f"Limits: {escaped(asked_words(limits, every))}."]
     base, broken = findings.baseline, broken_by(findings.ledger, best.record)
     if not broken and findings.winner is not base:
         told.append(f"{code(best.label)} keeps them.")
@@ -56,6 +57,15 @@ def limits_line(findings: Findings, best: Measured) -> str | None:
         lead = "Not taken for breaking them" if decided else "Broken by"
         told.append(f"{lead}: {'; '.join(words)}.")
     return " ".join(told)
+
+
+def server_limits_line(findings: Findings) -> str | None:
+    """Whether a server that somebody else started keeps the limits; None without limits."""
+    limits, shown = findings.sweep.search.limits, findings.baseline or findings.best
+    if not limits or shown is None:
+        return None
+    told = _kept("The server", shown.record, shown.record.broken)
+    return f"Limits: {escaped(limits_words(limits))}. {told}"
 
 
 def _kept(name: str, record: TrialRecord, broken: Sequence[BrokenLimit]) -> str:

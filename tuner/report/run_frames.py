@@ -85,8 +85,7 @@ class RunFrames:
         """One row per trial and level (a concurrency, or a rate) that has numbers.
 
         trial ... flags.NAME                       as in `trials`
-        concurrency                                streams held open; missing at one of several
-                                                   request rates
+        concurrency                                streams held open; missing at a request rate
         request_rate                               that rate, requests that come in a second;
                                                    missing otherwise
         every metric of the ledger                 docs/metrics.md has formulas and units

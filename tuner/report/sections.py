@@ -16,7 +16,7 @@ from tuner.report.text import (
 )
 from tuner.report.top_table import has_energy, is_cut
 from tuner.sweep.document import read_document
-from tuner.sweep.level import axis
+from tuner.sweep.level import Rate, axis
 from tuner.sweep.model import SearchSpec
 from tuner.sweep.trusted import trusted_code
 
@@ -78,7 +78,7 @@ def workload(findings: Findings) -> str:
         + (
             ""
             if load.request_rate is None
-            else f"; they come at {_rates(findings)} a second (Poisson, the same times for every "
+            else f"; {_who_comes(findings)} a second (Poisson, the same times for every "
             f"configuration), and wait where {_most_open(findings)} are open"
         )
         + (
@@ -179,6 +179,8 @@ def facts(findings: Findings) -> str:
         "specbench": escaped(findings.run.settings.specbench),
         "time spent": time_spent(findings),
     }
+    if (worker := findings.result.worker) is not None:
+        shown["workers"] = escaped(worker.words(findings.result.trials))
     if (trusted := trusted_code(findings.sweep)) is not None:
         shown["code"] = escaped(trusted)
     if findings.simulated:
@@ -240,14 +242,16 @@ def _trials(trials: list[int]) -> str:
     return f"trial{'s' if len(trials) > 1 else ''} {shown}"
 
 
-def _rates(findings: Findings) -> str:
-    """`4`, `4, 8 or 16`."""
-    asked = findings.sweep.workload.request_rate
+def _who_comes(findings: Findings) -> str:
+    """`they come at 4`, `conversations come at 4, 8 or 16`."""
+    load = findings.sweep.workload
+    asked = load.request_rate
     shown = [f"{each:g}" for each in (asked if isinstance(asked, list) else [asked or 0.0])]
-    return " or ".join(each for each in (", ".join(shown[:-1]), shown[-1]) if each)
+    rates = " or ".join(each for each in (", ".join(shown[:-1]), shown[-1]) if each)
+    return f"{'conversations' if load.turns == 'all' else 'they'} come at {rates}"
 
 
 def _most_open(findings: Findings) -> str:
     load = findings.sweep.workload
-    several = isinstance(load.request_rate, list)
-    return str(load.concurrency[0]) if several else "as many as the concurrency"
+    at_rates = isinstance(load.levels[0], Rate)
+    return str(load.concurrency[0]) if at_rates else "as many as the concurrency"

@@ -77,8 +77,18 @@ def accept_length_by_steps(findings: Findings, folder: Path) -> Drawn | None:
     )
 
 
+MOST_DRAWN = 1000
+"""Configurations in a figure, the best ones, beside those that are joined by a line."""
+
+
 def _with_steps(measured: Sequence[Measured]) -> list[Measured]:
-    return [c for c in measured if c.point is not None and c.point.num_steps is not None]
+    """Those with steps; of very many the best, and what differs from the first in steps alone."""
+    found = [c for c in measured if c.point is not None and c.point.num_steps is not None]
+    if len(found) <= MOST_DRAWN:
+        return found
+    family = found[0].point and found[0].point.family
+    rest = (c for c in found[MOST_DRAWN:] if c.point and c.point.family == family)
+    return [*found[:MOST_DRAWN], *rest]
 
 
 def _steps(measured: Measured) -> int:

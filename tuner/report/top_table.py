@@ -9,6 +9,7 @@ from tuner.sweep.level import Level, named
 
 TOP = 10
 ENERGY = "energy_j_per_token"
+GOODPUT = "goodput_request_s"
 
 HEADER = [
     "configuration",
@@ -67,13 +68,17 @@ def _further_columns(findings: Findings, level: Level) -> Iterator[tuple[str, di
                 heading,
                 {trial: number(each.metric(level, name)) for trial, each in shown.items()},
             )
+    good = {trial: each.metric(level, GOODPUT) for trial, each in shown.items()}
+    if any(value is not None for value in good.values()):
+        yield "goodput, requests/s", {trial: number(value, 2) for trial, value in good.items()}
     if is_cut(findings, level):
         counts = {trial: _windows(findings, each, level) for trial, each in shown.items()}
         yield "windows", {trial: str(n or MISSING) for trial, n in counts.items()}
 
 
 def _shown(findings: Findings) -> list[Measured]:
-    return [*([findings.baseline] if findings.baseline else []), *findings.ranked[:TOP]]
+    first = [each for each in (findings.baseline, findings.plain) if each is not None]
+    return [*first, *findings.ranked[:TOP]]
 
 
 def has_energy(findings: Findings, level: Level) -> bool:

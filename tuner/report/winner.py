@@ -44,6 +44,11 @@ def write_winner(findings: Findings) -> None:
             if file is not None and not file.startswith("builtin:"):
                 where = "" if Path(file).is_absolute() else " beside this file"
                 comment.append(f"Needs {file}{where}, as it was when the run began.")
+        if run.conversations_file.exists():
+            comment.append(
+                "A run of it has the answers between turns written anew, and is compared with that "
+                "one only where they are the same, word by word."
+            )
         once = one_point_sweep(sweep, best.point)
         if plain is not None and plain.point is not None:
             once = _with_baseline_under(once, plain.point)

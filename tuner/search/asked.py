@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from optuna.trial import Trial
 
 from tuner.search.decision import Decision
+from tuner.search.given import GivenTrial
 from tuner.sweep.point import Point
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Asked:
     """One proposal among those of a run."""
 
@@ -20,6 +21,9 @@ class Asked:
     """Points that were not to be proposed: launches that ran measured them along."""
     beside: tuple["Asked", ...] = ()
     """Proposals without a verdict by then; their own `beside` is left out."""
+    drawn: tuple[tuple[int, ...], ...] = ()
+    """What the sampler drew for it, wasted ones first: which of its values each of the space's
+    dimensions had. The point itself is the last one, unless the sampler found none."""
 
 
 @dataclass(frozen=True)
@@ -27,7 +31,7 @@ class Proposal:
     """A legal point that is not measured yet, answered with `Study.tell`."""
 
     point: Point
-    trial: Trial
+    trial: Trial | GivenTrial
     decision: Decision | None = None
     """Why this point; None where there are no stages."""
     asked: Asked = field(default_factory=lambda: Asked(0, 0))

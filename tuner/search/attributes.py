@@ -33,10 +33,13 @@ _TABLES: Mapping[Kind, sqlalchemy.TableClause] = {
 _PARAMS = sqlalchemy.table("trial_params", sqlalchemy.column("trial_id"))
 
 
-def put(storage: RDBStorage, values: Mapping[Kind, Attributes]) -> None:
-    """Set attributes of every kind in one transaction."""
+def put(storage: RDBStorage, values: Mapping[Kind, Attributes], *, are_new: bool = False) -> None:
+    """Set attributes of every kind in one transaction. `are_new`: there are none of these names
+    yet, so nothing is looked for."""
     with storage.engine.begin() as connection:
         for kind, attributes in values.items():
+            if not are_new:
+                _forget(connection, _TABLES[kind], attributes)
             _put(connection, _TABLES[kind], attributes)
 
 
@@ -49,13 +52,19 @@ def _put(
         for number, attributes in values.items()
         for key, value in attributes.items()
     ]
+    if rows:
+        connection.execute(sqlalchemy.insert(table), rows)
+
+
+def _forget(
+    connection: sqlalchemy.Connection, table: sqlalchemy.TableClause, values: Attributes
+) -> None:
+    owner = table.c[0]
     for number, attributes in values.items():
         keys = list(attributes)
         for start in range(0, len(keys), 500):  # a statement holds so many values anywhere
             some = table.c.key.in_(keys[start : start + 500])
             connection.execute(sqlalchemy.delete(table).where(owner == number, some))
-    if rows:
-        connection.execute(sqlalchemy.insert(table), rows)
 
 
 def forget_params(storage: RDBStorage, trial: int) -> None:

@@ -1,7 +1,6 @@
 """A space's dimensions as Optuna knows them, and a point put back into a value for each."""
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
@@ -34,11 +33,6 @@ def _value(space: Space, point: Point, name: str) -> Any:
         same = (getattr(point, name),)
     wanted = {(type(value), value) for value in same}
     return next(value for value in allowed if (type(value), value) in wanted)
-
-
-def spelling(values: Mapping[str, Any]) -> str:
-    """A text that is equal for equal combinations."""
-    return json.dumps(values, sort_keys=True)
 
 
 def distribution(values: Sequence[Any]) -> BaseDistribution:

@@ -6,8 +6,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
-from optuna.trial import create_trial
+from optuna.study import Study
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from tuner.sweep.model import SearchSpec
 
@@ -76,6 +78,27 @@ class ListedGPSampler(GPSampler):
         return chosen
 
 
+class FixedSpaceTPESampler(TPESampler):
+    """Optuna's TPESampler, told that every trial has every parameter.
+
+    By itself it looks through all trials for the parameters that they have in common, each time
+    anew for a sampler that is made for one proposal.
+    """
+
+    def infer_relative_search_space(
+        self,
+        study: Study,
+        trial: FrozenTrial,  # noqa: ARG002 - Optuna's signature
+    ) -> dict[str, BaseDistribution]:
+        """Those of any finished trial, by name, less those of one value."""
+        if not self._is_multivariate(study):
+            return {}
+        states = (TrialState.COMPLETE, TrialState.PRUNED)
+        finished = study.get_trials(deepcopy=False, states=states)
+        known = finished[-1].distributions if finished else {}
+        return {name: how for name, how in sorted(known.items()) if not how.single()}
+
+
 def model_sampler(
     spec: SearchSpec, seed: int, combinations: Sequence[dict[str, Any]], *, waits: bool = False
 ) -> BaseSampler:
@@ -85,7 +108,7 @@ def model_sampler(
     not crowd around them. Random where the sampler has no model.
     """
     if spec.sampler == "tpe":
-        return TPESampler(seed=seed, n_startup_trials=1, constant_liar=waits)
+        return FixedSpaceTPESampler(seed=seed, n_startup_trials=1, constant_liar=waits)
     if spec.sampler == "gp":
         return ListedGPSampler(seed, combinations)
     return RandomSampler(seed=seed)

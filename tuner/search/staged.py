@@ -17,6 +17,7 @@ from tuner.search.coded import Coded, Floats, Indices, Mask
 from tuner.search.decision import Decision, Stage
 from tuner.search.ending import MARGIN, best_measured, no_more
 from tuner.search.forecast import Forecast, Known, forecast
+from tuner.search.predicted import off, surprised, value_of
 from tuner.search.running import chance_of_running
 from tuner.sweep.model import ObjectiveSpec
 from tuner.sweep.point import Point
@@ -31,7 +32,6 @@ CLOSE = 0.15
 """Where nothing measured comes as near to the baseline, one such launch is enough."""
 FAR = 8.0
 """Standard deviations that make such a launch worth while."""
-SURPRISE = 0.05
 MISSED = 0.15
 """A prediction that is off by this share, of a point whose settings were all known, is a miss."""
 MISSES, RECENT = 5, 6
@@ -80,6 +80,15 @@ class StagedSearch:
         if decision.point is not None:
             self._made[decision.point] = decision
         return decision
+
+    def recall(self, decision: Decision, known: Known) -> None:
+        """A decision that was made when so much was known, as a ledger tells of it."""
+        point, index = decision.point, {} if self._coded is None else self._coded.index
+        assert point is not None
+        if self._coded is not None and point in index and _has_chain(known):
+            rows = [index[each] for each in known.usable if each in index]
+            decision = replace(decision, news=self._coded.new_settings(index[point], rows))
+        self._made[point] = decision
 
     def best(self, known: Known) -> tuple[Point, Interval] | None:
         """The measured point that is fastest by all measurements together, and its ratio.
@@ -182,7 +191,7 @@ class StagedSearch:
         lost = max(float(view.forecast.mean[row]) for row in view.rows) < -CLOSE
         wanted = 1 if lost else CHECKS
         over = [each for each in self._made.values() if each.point not in known.pending][-wanted:]
-        calm = [each for each in over if each.stage == "check" and not _surprised(each, known)]
+        calm = [each for each in over if each.stage == "check" and not surprised(each, known)]
         score = view.forecast.mean[view.left] + FAR * view.forecast.spread[view.left]
         score[view.chance < 0.3] = -math.inf
         if len(calm) + len(known.pending) >= wanted or score.max() <= view.goal:
@@ -207,8 +216,8 @@ class StagedSearch:
     def _missed(self, known: Known) -> str | None:
         """Why the model is given up, None while it predicts."""
         made = [d for d in self._made.values() if d.stage in ("model", "check") and not d.news]
-        told = [each for each in made if _value(each, known) is not None][-RECENT:]
-        missed = [each for each in told if _off(each, known) > math.log1p(MISSED)]
+        told = [each for each in made if value_of(each, known) is not None][-RECENT:]
+        missed = [each for each in told if off(each, known) > math.log1p(MISSED)]
         if len(missed) < MISSES:
             return None
         return (
@@ -271,27 +280,3 @@ def _has_chain(known: Known) -> bool:
         point.eagle_topk == 1 and all(each.reached for each in verdict.levels.values())
         for point, verdict in known.usable.items()
     )
-
-
-def _value(decision: Decision, known: Known) -> float | None:
-    verdict = known.told.get(decision.point) if decision.point else None
-    return verdict.value if verdict is not None and verdict.outcome == "ok" else None
-
-
-def _off(decision: Decision, known: Known) -> float:
-    """Distance of the measured value from the predicted one, as a logarithm."""
-    value = _value(decision, known)
-    if not value or decision.predicted is None:
-        return 0.0
-    return abs(math.log(value / decision.predicted.value))
-
-
-def _outside(decision: Decision, known: Known) -> bool:
-    value, told = _value(decision, known), decision.predicted
-    if value is None or told is None or told.low is None or told.high is None:
-        return False
-    return not told.low <= value <= told.high
-
-
-def _surprised(decision: Decision, known: Known) -> bool:
-    return _off(decision, known) > SURPRISE and _outside(decision, known)

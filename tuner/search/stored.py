@@ -7,60 +7,23 @@ from pathlib import Path
 from typing import Any, Concatenate, ParamSpec
 
 import optuna
-import sqlalchemy
 from optuna.storages import RDBStorage
 from optuna.trial import TrialState
 
+from tuner.search.added import add_finished, delete
 from tuner.search.attributes import Attributes, Kind, forget_params, note_attributes, put
 from tuner.search.run_files import artifact_id, linked
 from tuner.search.shown import Layout, Shown
-from tuner.secrets import hidden
+from tuner.search.storages import StorageUnusable, open_storage, reason_of, sqlite_url
 
 VERSION = 1
 """Of what is written of a trial. A study of another one is not shown but made anew."""
-WAIT_S = 60
-"""For a SQLite file that somebody reads; a run must not lose its study to a long look at it."""
-
 _OWNER, _VERSION = "run", "specbench study"
 _CUT_OFF = "cut off"
 """Of a trial that is no line of the ledger."""
 
 
-Storage = RDBStorage
-"""A database with studies in it."""
-
 _P = ParamSpec("_P")
-
-
-def _do_not_wait_for_the_disk(connection: Any, _: Any) -> None:
-    connection.execute("PRAGMA synchronous=OFF")
-
-
-class StorageUnusable(Exception):
-    """An Optuna storage could not be opened or written. str() is the reason, without the URL."""
-
-
-def sqlite_url(path: Path) -> str:
-    """The Optuna storage URL of a SQLite file."""
-    return f"sqlite:///{path}"
-
-
-def open_storage(url: str, *, is_derived: bool = False) -> RDBStorage:
-    """The storage behind a URL; its tables are made where there are none.
-
-    `is_derived`: a SQLite file of a run's own, which does not wait for the disk: what a power cut
-    breaks there is written anew. Raises StorageUnusable.
-    """
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    waits = {"connect_args": {"timeout": WAIT_S}} if url.startswith("sqlite") else None
-    try:
-        storage = RDBStorage(url, engine_kwargs=waits)
-        if is_derived:
-            sqlalchemy.event.listen(storage.engine, "connect", _do_not_wait_for_the_disk)
-            storage.engine.dispose()  # connections made before
-        return storage
-    except Exception as error:  # whatever the database's driver raises, it is one answer here
-        raise StorageUnusable(_reason(error)) from error
 
 
 def _kept(
@@ -77,7 +40,7 @@ def _kept(
         except KeyError:  # Optuna's way to say that the study was deleted, in the dashboard say
             study.lost = "the study is gone"
         except Exception as error:  # as in open_storage
-            study.lost = _reason(error)
+            study.lost = reason_of(error)
 
     return guarded
 
@@ -105,7 +68,7 @@ class StoredStudy:
         try:
             for each in self._storage.get_all_studies():
                 if each.study_name == layout.name and each.user_attrs.get(_OWNER) == layout.owner:
-                    self._storage.delete_study(each._study_id)
+                    delete(self._storage, each._study_id)
             self._study = optuna.create_study(
                 storage=self._storage,
                 study_name=layout.name,
@@ -121,7 +84,7 @@ class StoredStudy:
             reason = f"it has another run's study {layout.name}, remove it there"
             raise StorageUnusable(reason) from error
         except Exception as error:  # as in open_storage
-            raise StorageUnusable(_reason(error)) from error
+            raise StorageUnusable(reason_of(error)) from error
 
     @property
     def storage(self) -> RDBStorage:
@@ -133,12 +96,14 @@ class StoredStudy:
         """Add finished trials."""
         notes: dict[str, Any] = {}
         attributes: dict[int, Mapping[str, Any]] = {}
-        for trial in trials:
-            frozen = trial.frozen(self._distributions, linked(trial.files))
-            number = self._storage.create_new_trial(self._id, template_trial=frozen)
+        system: dict[int, Mapping[str, Any]] = {}
+        frozen = [each.frozen(self._distributions, linked(each.files)) for each in trials]
+        numbers = add_finished(self._storage, self._id, frozen)
+        for trial, told, number in zip(trials, frozen, numbers, strict=True):
             notes |= self._note(trial, number)
-            attributes[number] = trial.attributes
-        put(self._storage, {"trial_user": attributes, "study": {self._id: notes}})
+            attributes[number], system[number] = trial.attributes, told.system_attrs
+        put(self._storage, {"trial_user": attributes, "trial_system": system}, are_new=True)
+        put(self._storage, {"study": {self._id: notes}}, are_new=True)
 
     @_kept
     def begin(self, trial: Shown) -> None:
@@ -255,7 +220,7 @@ def find(storage: RDBStorage, name: str, owner: str) -> Found | None:
                 count = sum(not trial.user_attrs.get(_CUT_OFF) for trial in there)
                 return Found(each._study_id, count, whole and written)
     except Exception as error:  # as in open_storage
-        raise StorageUnusable(_reason(error)) from error
+        raise StorageUnusable(reason_of(error)) from error
     return None
 
 
@@ -267,12 +232,4 @@ def link_files(storage: RDBStorage, study: int, files: Sequence[str]) -> None:
             if there.get(key) != value:
                 storage.set_study_system_attr(study, key, value)
     except Exception as error:  # as in open_storage
-        raise StorageUnusable(_reason(error)) from error
-
-
-def _reason(error: Exception) -> str:
-    """The database's own sentence, without Optuna's list of likely causes around it."""
-    cause: BaseException = error
-    while cause.__cause__ is not None or cause.__context__ is not None:
-        cause = cause.__cause__ or cause.__context__ or cause
-    return hidden((str(cause).splitlines() or [type(cause).__name__])[0])
+        raise StorageUnusable(reason_of(error)) from error

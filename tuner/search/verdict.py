@@ -9,7 +9,7 @@ from tuner.sweep.level import Level
 Outcome = Literal["ok", "infeasible", "failed"]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Figures:
     """What a search reads of one concurrency level."""
 
@@ -23,7 +23,7 @@ class Figures:
     """Times the baseline; None of the baseline itself."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, slots=True)
 class Verdict:
     """What became of a point. `value` is the objective, set exactly where the outcome is ok."""
 

@@ -1,13 +1,14 @@
 """A level of load: what each configuration is measured at, one after the other.
 
-A whole number is a concurrency, that many streams in a closed loop (or, with one request rate for
-all levels, at most). A `Rate` is a rate of arrivals, one of several. A sweep has levels of one
+A whole number is a concurrency, that many streams in a closed loop (or, with one request rate and
+several concurrencies, at most). A `Rate` is a rate of arrivals. A sweep has levels of one
 sort. As text, in ledgers and file names, they are `8` and `4/s`.
 """
 
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 RATE = r"(?:0|[1-9][0-9]*)(?:\.[0-9]+)?/s"
@@ -35,6 +36,7 @@ class Rate:
 Level = int | Rate
 
 
+@lru_cache(maxsize=1024)  # asked for with every figure of every trial
 def level_of(text: str) -> Level:
     """The level that `str` wrote. Raises ValueError for anything else."""
     if _CONCURRENCY.fullmatch(text):
@@ -80,7 +82,7 @@ def listed(levels: Sequence[Level]) -> str:
 
 
 def columns(level: Level) -> dict[str, float | None]:
-    """The level as columns of a table: `concurrency`, and `request_rate` of one of several."""
+    """The level as columns of a table: `concurrency`, and `request_rate` of a rate."""
     if isinstance(level, Rate):
         return {"concurrency": None, "request_rate": level.per_second}
     return {"concurrency": level, "request_rate": None}

@@ -202,7 +202,8 @@ class SearchSpec(Strict):
     max_failures: Annotated[int, Field(ge=1)] = 3
     """Failed candidates in a row that stop the run; each may have had a second launch."""
     storage: str | None = None
-    """An Optuna storage URL, where the study is shown beside those of others; only
+    """An Optuna storage URL, where the study is shown beside those of others (hosts that search
+    together have theirs by `specbench worker`, docs/workers.md); only
     `specbench dashboard RUN` shows the run's files too. Default: study.db in the run folder."""
 
     @property

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from tuner.sweep.shown import one_line
@@ -53,7 +53,7 @@ class Point:
     @property
     def family(self) -> "Point":
         """The point without steps and tokens: equal for points that differ in these alone."""
-        return replace(self, num_steps=None, num_draft_tokens=None)
+        return Point(None, self.eagle_topk, None, self.draft_tp, self.env, self.flags)
 
     @property
     def settings(self) -> "Point | None":

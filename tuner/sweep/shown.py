@@ -5,6 +5,8 @@ LONGEST = 60
 
 def one_line(text: str) -> str:
     """The text with whatever ends a line or cannot be printed as an escape, `\\n` or `\\x00`."""
+    if text.isprintable():
+        return text
     return "".join(
         c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
     )
@@ -14,6 +16,12 @@ def shortened(text: str) -> str:
     """One line of at most 60 characters."""
     line = one_line(text)
     return line if len(line) <= LONGEST else line[: LONGEST - 3] + "..."
+
+
+def as_text(text: str) -> str:
+    """What a model has written, with U+FFFD for what `no_text` refuses: a byte-level tokenizer has
+    a token for NUL, and an answer may be cut inside a character."""
+    return "".join("\ufffd" if c == "\0" or "\ud800" <= c <= "\udfff" else c for c in text)
 
 
 def no_text(text: str) -> str | None:

@@ -7,6 +7,7 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from itertools import product
 from typing import Any
 
@@ -193,6 +194,16 @@ class Space:
 def _set_values(
     values: Mapping[str, Any], prefix: str, nothing: str | bool
 ) -> tuple[tuple[str, Any], ...]:
-    names = sorted(name for name in values if name.startswith(prefix))
-    pairs = ((name.removeprefix(prefix), values[name]) for name in names)
-    return tuple((name, value) for name, value in pairs if value is not nothing and value != UNSET)
+    return tuple(
+        [
+            (short, value)
+            for name, short in _names_with(prefix, tuple(values))
+            if (value := values[name]) is not nothing and value != UNSET
+        ]
+    )
+
+
+@lru_cache(maxsize=64)
+def _names_with(prefix: str, names: tuple[str, ...]) -> list[tuple[str, str]]:
+    """Names that begin with `prefix`, in order, each with and without it."""
+    return [(name, name.removeprefix(prefix)) for name in sorted(names) if name.startswith(prefix)]

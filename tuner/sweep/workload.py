@@ -16,7 +16,6 @@ from tuner.sweep.prompt import Prompt as Prompt
 from tuner.sweep.shapes import SHAREGPT, LeftOutError, Shape, shape_of
 from tuner.sweep.shown import one_line, shortened
 from tuner.sweep.turns import Turns, first_turn, why_not_all
-from tuner.sweep.workload_keys import WorkloadSpec
 
 BUILTIN_KINDS = ("chat", "code", "math", "summarise")
 BUILTIN = (*BUILTIN_KINDS, "mixed")
@@ -145,7 +144,7 @@ def _read_as(
     words += f" ({', '.join(shown)})"
     if turns == "all":
         asked = sum(role == "user" for prompt in prompts for role, _ in prompt.messages)
-        words += f", {asked:,} turn{'s' if asked > 1 else ''} after "
+        words += f", {asked:,} turn{'s' * (asked != 1)} after "
         by_server = "what the server without speculation answers"
         words += by_server if shape.asks_only else "the file's own answers"
     elif shape.in_turns:
@@ -178,21 +177,24 @@ def pick(prompts: Sequence[Prompt], count: int, seed: int) -> tuple[Prompt, ...]
     return tuple(order[index % len(order)] for index in range(count))
 
 
-def held_out(prompts: Sequence[Prompt], count: int, seed: int) -> tuple[Prompt, ...]:
-    """`count` prompts, round and round, that `pick` does not choose for the same count.
+def held_out(
+    prompts: Sequence[Prompt], count: int, seed: int, used: int | None = None
+) -> tuple[Prompt, ...]:
+    """`count` prompts, round and round, that are not among the first `used` that `pick` chooses;
+    None: of all `count`.
 
-    () where those are fewer than HELD_OUT and than `count`.
+    () where those are fewer than HELD_OUT and than `used`.
     """
-    left = _order(prompts, seed)[count:]
-    if len(left) < min(count, HELD_OUT):
+    used = count if used is None else used
+    left = _order(prompts, seed)[used:]
+    if len(left) < min(used, HELD_OUT):
         return ()
     return tuple(left[index % len(left)] for index in range(count))
 
 
-def needed_to_hold_out(workload: WorkloadSpec) -> int:
-    """Prompts from which `held_out` has some of what a sweep's windows send."""
-    most = max(map(workload.requests_at, workload.levels))
-    return most + min(most, HELD_OUT)
+def needed_to_hold_out(used: int) -> int:
+    """Prompts from which `held_out` has some, where windows send the first `used` of them."""
+    return used + min(used, HELD_OUT)
 
 
 def _order(prompts: Sequence[Prompt], seed: int) -> list[Prompt]:

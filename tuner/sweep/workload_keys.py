@@ -39,10 +39,10 @@ class WorkloadSpec(Strict):
     256, so that the server has what waits."""
     request_rate: RequestRate | Annotated[list[RequestRate], Field(min_length=1)] | None = None
     """Requests (of `turns: all`: conversations) that come in a second, by a Poisson process; each
-    concurrency is then how many are open at most (docs/workload.md#requests-at-a-rate). A list,
-    `[4, 8, 16]`: each rate is a level that is measured by itself, named `4/s`. Default: each stream
-    sends its next request when its last has ended. With a rate `search.objective.metric` has to be
-    `decode_tok_s`."""
+    concurrency is then how many are open at most (docs/workload.md#requests-at-a-rate). Each rate,
+    of a list such as `[4, 8, 16]` too, is a level that is measured by itself, named `4/s`. Default:
+    each stream sends its next request when its last has ended. With a rate
+    `search.objective.metric` has to be `decode_tok_s`."""
     seed: Annotated[int, Field(ge=0)] = 0
     """Order of the prompts, and when they come."""
     ignore_eos: bool = True
@@ -63,11 +63,14 @@ class WorkloadSpec(Strict):
 
     @property
     def levels(self) -> tuple[Level, ...]:
-        """What each configuration is measured at: the rates where there is a list of them, or
-        else the concurrencies, as the file has them."""
-        if isinstance(self.request_rate, list):
+        """What each configuration is measured at: the rates, or else the concurrencies, as the
+        file has them; with one rate and several concurrencies each is a cap at that rate."""
+        rates = self.request_rate
+        if isinstance(rates, float) and len(self.concurrency) == 1:
+            rates = [rates]
+        if isinstance(rates, list):
             turns = None if self.turns == "all" else 1.0
-            return tuple(Rate(round(each, PLACES), turns) for each in self.request_rate)
+            return tuple(Rate(round(each, PLACES), turns) for each in rates)
         return tuple(self.concurrency)
 
     def requests_at(self, level: Level) -> int:

@@ -20,6 +20,11 @@ class Sent:
     """Of prompts that no candidate is chosen on; () at each level where there are too few."""
 
     @property
+    def used(self) -> int:
+        """Prompts that a window has at most: with `turns: all` fewer than its requests."""
+        return max(sum(not each.follows for each in some) for some in self.chosen_on.values())
+
+    @property
     def conversations(self) -> frozenset[str]:
         """Ids of the conversations that every turn is sent of."""
         every = (*self.chosen_on.values(), *self.unseen.values())
@@ -37,14 +42,15 @@ def sent_of(loaded: LoadedSweep) -> Sent:
     counts = {level: workload.requests_at(level) for level in workload.levels}
     streams = {n: 1 if workload.rate(n) else workload.streams(n) for n in counts}
     most = max(counts.values())
-    chosen_on, unseen = (
-        {n: to_send(some, workload.turns, count, streams[n]) for n, count in counts.items()}
-        for some in (
-            pick(loaded.prompts, most, workload.seed),
-            held_out(loaded.prompts, most, workload.seed),
-        )
-    )
-    return Sent(chosen_on, unseen)
+
+    def windows(picked: tuple[Prompt, ...]) -> dict[Level, tuple[Prompt, ...]]:
+        return {
+            n: to_send(picked, workload.turns, count, streams[n]) for n, count in counts.items()
+        }
+
+    chosen_on = windows(pick(loaded.prompts, most, workload.seed))
+    used = Sent(chosen_on, {}).used
+    return Sent(chosen_on, windows(held_out(loaded.prompts, most, workload.seed, used)))
 
 
 def load_words(loaded: LoadedSweep) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from tuner.engine.base import Checked
 from tuner.engine.pins import pins
 from tuner.engine.sglang.confounds import confounds
-from tuner.engine.sglang.planned import Broken, Planned
+from tuner.engine.sglang.planned import Broken, Planned, looked_at
 from tuner.engine.sglang.releases import Release, parse_version
 from tuner.engine.sglang.rules import broken_rule
 from tuner.engine.sglang.spelling import argument_of, spell, unknown_flag
@@ -105,9 +105,13 @@ class _Check:
         """The space without points that the release cannot run. Raises UserError."""
         space, sweep = self.loaded.space, self.loaded.sweep
         broken: dict[Point, Broken] = {}
+        known: dict[Point, Broken | None] = {}
+        seen = looked_at(self.release)
         for point in space.points:
-            found = broken_rule(Planned.of(sweep, point, self.release))
-            if found is not None:
+            alike = replace(point, env=tuple(pair for pair in point.env if pair[0] in seen))
+            if alike not in known:
+                known[alike] = broken_rule(Planned.of(sweep, alike, self.release))
+            if (found := known[alike]) is not None:
                 broken[point] = found
         if not broken:
             return space

@@ -12,6 +12,14 @@ from tuner.sweep.point import Point
 TRUE = ("1", "true", "yes", "y", "on")
 """What SGLang reads as true in a variable, in lower case."""
 
+SPEC_V2 = "SGLANG_ENABLE_SPEC_V2"
+
+
+def looked_at(release: Release) -> frozenset[str]:
+    """Variables that rules look at: points that differ in others alone break the same rule."""
+    pipeline = release.text("pipeline_variable")
+    return frozenset({SPEC_V2} if pipeline is None else {SPEC_V2, pipeline})
+
 
 @dataclass(frozen=True)
 class Broken:
@@ -34,6 +42,7 @@ class Planned:
     flags: Mapping[str, ServerFlag]
     """By the release's first name of each."""
     env: Mapping[str, str]
+    """Those that a rule looks at (`looked_at`)."""
 
     @classmethod
     def of(cls, sweep: Sweep, point: Point, release: Release) -> "Planned":
@@ -45,7 +54,9 @@ class Planned:
             if spelled is not None and spelled.name is not None and spelled.value is not None:
                 flags[release.arguments[spelled.name].name] = spelled.value
         model = sweep.model
-        return cls(release, model.algorithm, model.tp, point, flags, config.env)
+        seen = looked_at(release)
+        env = {name: value for name, value in config.env.items() if name in seen}
+        return cls(release, model.algorithm, model.tp, point, flags, env)
 
     def flag(self, name: str) -> ServerFlag | None:
         """A flag's value under any of its names; None where it is not set."""

@@ -7,6 +7,7 @@ not here: all of them are in data/arguments.json (see arguments.py).
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Literal
 
 from tuner.engine.sglang.arguments import Argument, arguments, fact, releases
@@ -200,6 +201,7 @@ def latest() -> Release:
     return Release(releases()[-1], releases()[-1])
 
 
+@lru_cache(maxsize=256)  # asked for with every rule of every point
 def version_key(version: str) -> tuple[int, int, int, int]:
     """`0.5.12.post1` as (0, 5, 12, 1)."""
     match = re.fullmatch(r"(\d+)\.(\d+)\.(\d+)(?:\.post(\d+))?", version)

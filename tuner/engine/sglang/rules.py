@@ -10,7 +10,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from tuner.engine.sglang.arguments import fact
-from tuner.engine.sglang.planned import TRUE, Broken, Planned
+from tuner.engine.sglang.planned import SPEC_V2, TRUE, Broken, Planned
 
 CHAIN_ONLY = ("trtllm_mha", "flashmla", "trtllm_mla", "cutedsl_mla", "tokenspeed_mla")
 """Attention back-ends without trees: trtllm_mha is checked at start (server_args.py:2203 of 0.5.8,
@@ -114,7 +114,7 @@ def pipeline(server: Planned) -> Broken | None:
 
 def spec_v2_variable(server: Planned) -> Broken | None:
     """Trees under SGLANG_ENABLE_SPEC_V2 (server_args.py:2148 of 0.5.8)."""
-    on = server.has_variable("SGLANG_ENABLE_SPEC_V2")
+    on = server.has_variable(SPEC_V2)
     if server.release.at_least("0.5.11") or not on or server.topk == 1:
         return None
     if server.algorithm == "NGRAM":
@@ -187,7 +187,7 @@ def adaptive(server: Planned) -> Broken | None:
     for rival in ("enable-dp-attention", *rivals):
         if server.is_set(rival) or (rival == "enable-dp-attention" and server.has_dp_attention):
             return Broken((rival, name), f"{name} does not work with {rival}, remove one of them")
-    v2_off = server.env.get("SGLANG_ENABLE_SPEC_V2", "1").lower() not in TRUE
+    v2_off = server.env.get(SPEC_V2, "1").lower() not in TRUE
     if not server.release.at_least("0.5.12") and not (
         server.is_set("disable-overlap-schedule") or v2_off
     ):

@@ -8,6 +8,7 @@ import numpy as np
 from tuner.measure import overload
 from tuner.measure.checks.doubt import Doubt, Level
 from tuner.measure.overload import client_lateness, is_overloaded
+from tuner.measure.spelled import short
 from tuner.measure.statistics import complete, output_tok_s
 
 MIN_TOKENS = 1000
@@ -95,11 +96,12 @@ def overloaded(level: Level) -> Iterator[Doubt]:
     yield Doubt(
         "overload",
         "doubt",
-        f"{asked:.4g} {what} a second were asked for, {came:.4g} came and {served:.4g} were "
-        f"answered: the queue grew, the last third took {growth:.1f} times as long as the first, "
-        "so latencies depend on how long the window was, and decode speed is that of a full server",
+        f"{short(asked)} {what} a second were asked for, {short(came)} came and {short(served)} "
+        f"were answered: the queue grew, the last third took {growth:.1f} times as long as the "
+        "first, so latencies depend on how long the window was, and decode speed is that of a full "
+        "server",
         f"{'raise workload.concurrency, at which most of the waiting was, or ' if at_cap else ''}"
-        f"ask for less than {served:.3g} a second (workload.request_rate)",
+        f"ask for less than {short(served, 3)} a second (workload.request_rate)",
     )
 
 

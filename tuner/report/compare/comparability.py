@@ -9,7 +9,7 @@ from tuner.errors import NotComparable
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.side_by_side import side_words
 from tuner.report.findings import Findings, Measured
-from tuner.sweep.level import Level, listed, named
+from tuner.sweep.level import Level, Rate, listed, named
 
 MISSING = "not recorded"
 
@@ -83,7 +83,7 @@ def _question(findings: Findings) -> dict[str, object]:
     Not the algorithm and its draft: which of them is faster is what people ask.
     """
     model, load = findings.sweep.model, findings.sweep.workload
-    several = isinstance(load.request_rate, list)
+    at_rates = isinstance(load.levels[0], Rate)
     return {
         "engine.kind": findings.sweep.engine.kind,
         "model.target": model.target,
@@ -91,8 +91,8 @@ def _question(findings: Findings) -> dict[str, object]:
         "the prompts' content": findings.run.settings.prompts,
         "the answers before later turns": findings.run.conversations_hash,
         "workload.turns": load.turns,
-        "workload.request_rate": "a list" if several else load.request_rate,
-        "workload.concurrency of the rates": load.concurrency[0] if several else None,
+        "workload.request_rate": "levels" if at_rates else load.request_rate,
+        "workload.concurrency of the rates": load.concurrency[0] if at_rates else None,
         "workload.output_tokens": load.output_tokens,
         "workload.temperature": load.temperature,
         "workload.ignore_eos": load.ignore_eos,

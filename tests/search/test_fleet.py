@@ -1,0 +1,208 @@
+"""Workers on one study: each point is measured by one of them, whoever dies meanwhile."""
+
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from sqlalchemy.exc import OperationalError
+
+from tests.databases import missing_postgres, postgres
+from tests.sweeps import tiny_sweep
+from tuner.search import storages
+from tuner.search.fleet import GRACE, Fleet, UnlikeWorkersError, join
+from tuner.search.storages import StorageUnusable, open_storage
+from tuner.search.verdict import Figures, Verdict
+from tuner.search.verdict_json import verdict_from, verdict_json
+from tuner.sweep.level import Rate
+from tuner.sweep.space import Space
+
+IDENTITY = {"the release": "0.5.17", "the GPUs": ["H200"]}
+FOUND = Verdict("ok", 1.25, None, {1: Figures(2.5, 2.0, (0.5, 0.25), 1.25)}, 0.0, 0.01)
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[str]:
+    if (why := missing_postgres()) is not None:
+        pytest.skip(why)
+    with postgres() as running:
+        yield running.url
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    if request.param == "sqlite":
+        return f"sqlite:///{tmp_path / 'shared.db'}"
+    return request.getfixturevalue("server")
+
+
+@pytest.fixture
+def space(tmp_path: Path) -> Space:
+    return tiny_sweep(tmp_path, steps="1, 2, 3, 4").space
+
+
+Joined = Callable[[str], Fleet]
+
+
+@pytest.fixture
+def joined(url: str, space: Space, request: pytest.FixtureRequest) -> Iterator[Joined]:
+    fleets: list[Fleet] = []
+
+    def one(worker: str) -> Fleet:
+        fleets.append(join(url, request.node.name, IDENTITY, worker, space, 1))
+        return fleets[-1]
+
+    yield one
+    for each in fleets:
+        each.close()
+
+
+def test_a_point_is_claimed_by_one_of_many(joined: Joined, space: Space) -> None:
+    """Two servers for one point are one launch too many."""
+    fleets = [joined(name) for name in "abc"]
+    won: list[tuple[str, int]] = []
+
+    def claim_all(fleet: Fleet) -> None:
+        for number, point in enumerate(space.points):
+            if fleet.claim(point, 99):
+                won.append((fleet.worker, number))
+
+    threads = [threading.Thread(target=claim_all, args=(fleet,)) for fleet in fleets]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    numbers = [number for _, number in won]
+    assert len(set(numbers)) == len(numbers)
+    assert set(fleets[0].look().live) == {space.points[number] for number in numbers}
+
+
+def test_workers_that_begin_together_make_the_tables_once(space: Space, tmp_path: Path) -> None:
+    """A scheduler starts all hosts in the same second, on a new database."""
+    if (why := missing_postgres()) is not None:
+        pytest.skip(why)
+    found: list[int] = []
+    with postgres() as empty:
+
+        def one(name: str) -> None:
+            fleet = join(empty.url, "first", IDENTITY, name, space, 1)
+            found.append(fleet.study)
+            fleet.storage.remove_session()
+            fleet.storage.engine.dispose()
+
+        threads = [threading.Thread(target=one, args=(name,)) for name in "abcd"]
+        for each in threads:
+            each.start()
+        for each in threads:
+            each.join()
+    assert len(found) == 4 and len(set(found)) == 1
+
+
+def test_no_more_are_claimed_than_wanted(joined: Joined, space: Space) -> None:
+    fleets = [joined(name) for name in "abc"]
+    won: list[bool] = []
+
+    def claim_some(fleet: Fleet, first: int) -> None:
+        won.extend(fleet.claim(point, 2) for point in space.points[first::3])
+
+    threads = [
+        threading.Thread(target=claim_some, args=(fleet, n)) for n, fleet in enumerate(fleets)
+    ]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert sum(won) == len(fleets[0].look().live) <= 2
+
+
+def test_what_one_found_the_others_are_told(joined: Joined, space: Space) -> None:
+    one, other = joined("one"), joined("other")
+    point, failing = space.points[:2]
+    assert one.claim(point, 9) and one.claim(failing, 9)
+    assert other.look().live == {point: "one", failing: "one"}
+    one.publish(point, FOUND)
+    one.publish(failing, Verdict("failed", reason="CRASH: ended"))
+    told = other.look().told
+    assert [(each.worker, each.point, each.verdict) for each in told] == [
+        ("one", point, FOUND),
+        ("one", failing, Verdict("failed", reason="CRASH: ended")),
+    ]
+    assert not other.claim(point, 9) and not other.claim(failing, 9)
+
+
+def test_a_dead_worker_s_point_is_free_again_and_a_live_one_s_is_not(
+    joined: Joined, space: Space
+) -> None:
+    dead, alive, other = joined("dead"), joined("alive"), joined("other")
+    assert dead.claim(space.points[0], 9) and alive.claim(space.points[1], 9)
+    dead._over.set()  # as with SIGKILL: it says nothing any more, and gives nothing back
+    end = time.monotonic() + 20 * GRACE
+    while space.points[0] in other.look().live and time.monotonic() < end:
+        time.sleep(0.2)
+    assert other.look().live == {space.points[1]: "alive"}
+    assert other.claim(space.points[0], 9)
+    # It was not dead but slow: what it found is not lost, and not told twice to itself.
+    dead.publish(space.points[0], FOUND)
+    assert [each.verdict for each in other.look().told] == [FOUND]
+    other.publish(space.points[0], FOUND)
+    assert {each.worker for each in other.look().told} == {"dead", "other"}
+
+
+def test_a_worker_that_ends_gives_back_what_it_did_not_measure(
+    joined: Joined, space: Space
+) -> None:
+    one, other = joined("one"), joined("other")
+    assert one.claim(space.points[0], 9)
+    one.close()
+    assert other.look().live == {}
+    assert other.claim(space.points[0], 9)
+
+
+def test_another_question_is_refused(joined: Joined, url: str, space: Space, request) -> None:
+    joined("one")
+    with pytest.raises(UnlikeWorkersError, match=r"the GPUs .*H200.*, this one has .*A100"):
+        join(url, request.node.name, {**IDENTITY, "the GPUs": ["A100"]}, "two", space, 1)
+
+
+def test_a_study_of_somebody_else_is_left_alone(joined: Joined, url: str, space: Space) -> None:
+    open_storage(url)
+    import optuna
+
+    optuna.create_study(storage=storages._with_driver(url), study_name="mine").ask()
+    with pytest.raises(UnlikeWorkersError, match="no study of specbench workers"):
+        join(url, "mine", IDENTITY, "one", space, 1)
+
+
+def test_a_database_that_is_away_loses_nothing(
+    joined: Joined, space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = joined("one"), joined("other")
+    assert one.claim(space.points[0], 9)
+    with monkeypatch.context() as patch:
+
+        def away(*_: object, **__: object) -> None:
+            raise OperationalError("SELECT 1", {}, Exception("the server closed the connection"))
+
+        for name in ("set_trial_user_attr", "get_all_trials", "create_new_trial"):
+            patch.setattr(one.storage, name, away)
+        for act in (one.look, lambda: one.publish(space.points[0], FOUND)):
+            with pytest.raises(StorageUnusable, match="closed the connection"):
+                act()
+        with pytest.raises(StorageUnusable):
+            one.claim(space.points[1], 9)
+    one.publish(space.points[0], FOUND)
+    assert [each.verdict for each in other.look().told] == [FOUND]
+
+
+def test_a_verdict_travels_whole() -> None:
+    verdict = Verdict(
+        "ok", 1.5, "limits: x", {8: Figures(1.0), Rate(2.5): Figures(2.0, 3.0, (0.5,))}, 0.25
+    )
+    assert verdict_from(verdict_json(verdict)) == verdict
+
+
+def test_postgres_without_its_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(storages, "find_spec", lambda _: None)
+    with pytest.raises(StorageUnusable, match=r"pip install 'sglang-specbench\[postgres\]'"):
+        open_storage("postgresql://somebody@somewhere/db")

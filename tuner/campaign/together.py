@@ -1,0 +1,172 @@
+"""A run that is one of several workers on a search: what others do is kept to, and told."""
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TypeVar
+
+from tuner.engine.process import interrupts_deferred
+from tuner.ledger.fleet_line import FleetLine, OtherWorker, write_fleet
+from tuner.ledger.run import Run
+from tuner.search.fleet import Fleet, Sight
+from tuner.search.storages import StorageUnusable
+from tuner.search.study import Study
+from tuner.search.verdict import Verdict
+from tuner.sweep.point import Point
+
+RETRY_S = 2.0
+"""Between two looks at a database that was away, or at others that one waits for."""
+ELSEWHERE = "another worker measures it"
+
+Answer = TypeVar("Answer")
+
+
+@dataclass
+class Together:
+    """One worker's part in a shared search.
+
+    While the database cannot be reached, what is claimed is measured and recorded, and told when
+    it is back; nothing new is claimed meanwhile.
+    """
+
+    fleet: Fleet
+    run: Run
+    line: FleetLine
+    note: Callable[[str], None]
+    wait: Callable[[float], None] = time.sleep
+    _study: Study | None = None
+    _heard: set[int] = field(default_factory=set)
+    _sight: Sight = field(default_factory=lambda: Sight((), {}))
+    _unpublished: dict[Point, Verdict] = field(default_factory=dict)
+    _is_away: bool = False
+
+    def begin(self, study: Study, own: Sequence[tuple[Point, Verdict]]) -> None:
+        """Take part: `own` is what this worker's ledger has from an earlier call."""
+        self._study = study
+        self.look()
+        known = {each.point for each in self._sight.told if each.worker == self.fleet.worker}
+        self._unpublished = {point: verdict for point, verdict in own if point not in known}
+        self.look()
+
+    @property
+    def elsewhere(self) -> Mapping[Point, str]:
+        """Points that others measure now, and who."""
+        live = self._sight.live.items()
+        return {point: worker for point, worker in live if worker != self.fleet.worker}
+
+    @property
+    def of_others(self) -> int:
+        """Candidates that others have measured or are measuring."""
+        own = self.fleet.worker
+        told = {each.point for each in self._sight.told if each.worker != own}
+        return len(told | self.elsewhere.keys())
+
+    def look(self) -> bool:
+        """Publish what is not published yet, and tell the study what others have found. False
+        while the database is away."""
+        for point, verdict in list(self._unpublished.items()):
+            if self._reached(partial(self.fleet.publish, point, verdict)) is None:
+                return False
+            del self._unpublished[point]
+        sight = self._reached(self.fleet.look)
+        if sight is None:
+            return False
+        self._sight = sight
+        for each in sight.told:
+            if each.number in self._heard:
+                continue
+            self._heard.add(each.number)
+            if each.worker != self.fleet.worker and self._study is not None:
+                self._study.tell_unasked(each.point, each.verdict)
+        self._write()
+        return True
+
+    def claim(self, point: Point, most: int) -> bool | None:
+        """Whether the point is this worker's, of `most` that all together measure; None while the
+        database is away."""
+        return self._reached(partial(self.fleet.claim, point, most))
+
+    def may_change(self) -> bool:
+        """Wait for what others do, or for the database; False where neither can bring anything."""
+        before = bool(self.elsewhere) or self._is_away
+        if not self.look() or self.elsewhere:
+            self.wait(min(RETRY_S, self.fleet.heartbeat_s / 2))
+            return True
+        return before
+
+    def publish(self, point: Point, verdict: Verdict) -> None:
+        """Tell the others, now or as soon as the database is back."""
+        self._unpublished[point] = verdict
+        self.look()
+
+    def better(self, value: float) -> str | None:
+        """Who has measured a faster candidate than that, in words; None where nobody has."""
+        found = [
+            (each.verdict.value, each)
+            for each in self._sight.told
+            if each.worker != self.fleet.worker
+            and each.verdict.outcome == "ok"
+            and not each.verdict.excess
+            and each.verdict.value is not None
+            and each.verdict.value > value
+        ]
+        if not found:
+            return None
+        speed, told = max(found, key=lambda pair: pair[0])
+        return f"{told.point.label()}, {speed:.3f} times its own baseline, of worker {told.worker}"
+
+    def close(self) -> None:
+        """Give up what is claimed and not measured."""
+        if self._unpublished and not self.look():
+            self.note(
+                f"{len(self._unpublished)} results are in this run's ledger and not in the shared "
+                "study: resume the worker when the database is back"
+            )
+        self.fleet.close()
+
+    def _reached(self, act: Callable[[], Answer]) -> Answer | None:
+        """What `act` gives, or True for nothing; None while the database is away, which is said."""
+        try:
+            found = act()
+        except StorageUnusable as error:
+            if not self._is_away:
+                self.note(
+                    f"the shared study cannot be reached ({error}): this worker measures what it "
+                    "has claimed, keeps it in its ledger and tries again"
+                )
+            self._is_away = True
+            return None
+        if self._is_away:
+            self.note("the shared study can be reached again")
+            self._is_away = False
+        return True if found is None else found  # type: ignore[return-value]
+
+    def _write(self) -> None:
+        """Keep in the run folder who else takes part."""
+        others: dict[str, OtherWorker] = {}
+        for each in self._sight.told:
+            if each.worker == self.fleet.worker:
+                continue
+            known = others.get(each.worker, OtherWorker(name=each.worker, candidates=0))
+            others[each.worker] = known.also(each.point, each.verdict.value)
+        write_fleet(self.run, self.line.with_others(list(others.values())))
+
+
+@contextmanager
+def taking_part(
+    fleet: Fleet | None, run: Run, note: Callable[[str], None]
+) -> Iterator[Together | None]:
+    """A run's part in a shared search, None of a run alone; what it has claimed and not measured
+    is given up at the end."""
+    if fleet is None or run.settings.worker is None:
+        yield None
+        return
+    line = FleetLine(study=run.settings.worker.study, worker=fleet.worker)
+    together = Together(fleet, run, line, note)
+    try:
+        yield together
+    finally:
+        with interrupts_deferred():
+            together.close()

@@ -1,0 +1,66 @@
+"""Candidates of a ledger in memory: a few kilobytes each, the rest left where the line is."""
+
+from typing import Any
+
+from pydantic import BaseModel
+
+from tuner.ledger.figures import Figures, Later, Line, compact_figures
+from tuner.ledger.judged import OutputsLine
+from tuner.ledger.record import TrialRecord
+
+_WRITTEN: dict[frozenset[str], set[str]] = {}
+_NONE: list[Any] = []
+_SHARED: dict[tuple[Any, ...], dict[str, Any]] = {}
+_MOST_SHARED = 10_000
+"""Of what many lines have alike; nobody changes what a record holds."""
+
+
+def _shared(value: dict[str, Any]) -> dict[str, Any]:
+    """An equal one that another record has already, where that is known."""
+    key = (*value, *value.values(), *map(type, value.values()))
+    if len(_SHARED) >= _MOST_SHARED:
+        return _SHARED.get(key, value)
+    return _SHARED.setdefault(key, value)
+
+
+def compact(record: TrialRecord, line: Line) -> TrialRecord:
+    """The record itself, a candidate's made small; `line` is where it stands in the ledger.
+
+    Figures and commands are then read-only mappings. The handful of other records stay as they are.
+    """
+    if record.role != "candidate":
+        return record
+    fields = record.__dict__
+    fields["metrics"] = {
+        level: figures if isinstance(figures, Figures) else compact_figures(figures, line, level)
+        for level, figures in record.metrics.items()
+    }
+    if record.command is not None:
+        fields["command"] = Later(line, "command", len(record.command), _itself)
+    if record.outputs and record.far_outputs is None:
+        fields["outputs"] = Later(line, "outputs", len(record.outputs), OutputsLine.model_validate)
+    fields["checks"] = [_shared(check) for check in record.checks] or _NONE
+    if record.point is not None:
+        parts = {name: _shared(record.point[name]) for name in ("env", "flags")}
+        fields["point"] = {**record.point, **parts}
+    _share(record, ("warm_steps", "broken"))
+    if record.asked is not None:
+        _share(record.asked, ("along", "beside", "drawn"))
+    return record
+
+
+def _share(model: BaseModel, lists: tuple[str, ...]) -> None:
+    """What all of them have alike: lists that are empty, and the names of what was given, which
+    is a set of 2 kB."""
+    fields = model.__dict__
+    for name in lists:
+        if not fields[name]:
+            fields[name] = _NONE
+    names = model.__pydantic_fields_set__
+    object.__setattr__(
+        model, "__pydantic_fields_set__", _WRITTEN.setdefault(frozenset(names), names)
+    )
+
+
+def _itself(value: Any) -> Any:
+    return value

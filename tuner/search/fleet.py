@@ -1,0 +1,296 @@
+"""A search that several hosts share: points claimed and told through an Optuna storage.
+
+Every worker has a study of its own in memory and decides by itself what it measures next; the
+storage says what others are at and what they have found. A claim is a running trial with a
+heartbeat by the database's clock (`RDBStorage.heartbeat_interval`): who has been silent for longer
+than the grace period is dead, and its points are free again. Of two claims on one point the trial
+with the lower number stands; numbers are given one after the other, and a trial is there with its
+point from the first moment, so both sides see the same.
+"""
+
+import json
+import random
+import threading
+import time
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.storages import RDBStorage
+from optuna.study import StudyDirection
+from optuna.trial import FrozenTrial, TrialState, create_trial
+from sqlalchemy.exc import ArgumentError
+
+from tuner.search.dimensions import combination, distribution
+from tuner.search.storages import StorageUnusable, open_storage, reason_of
+from tuner.search.verdict import Outcome, Verdict
+from tuner.search.verdict_json import verdict_from, verdict_json
+from tuner.sweep.point import Point
+from tuner.sweep.space import Space
+
+GRACE = 4
+"""Heartbeats that a worker may miss before it is taken for dead."""
+_OF_THE_URL = (ArgumentError, ImportError, ValueError)
+"""A URL that means nothing here, or a driver that is missing: the next try brings the same."""
+UNSAID_S = 10.0
+"""That a study is without an identity, at the most, while its creator lives."""
+_IDENTITY, _WORKER, _POINT, _VERDICT = (
+    f"specbench {name}" for name in ("identity", "worker", "point", "verdict")
+)
+_WITHDRAWN = "specbench withdrawn"
+_STATES: Mapping[Outcome, TrialState] = {
+    "ok": TrialState.COMPLETE,
+    "infeasible": TrialState.PRUNED,
+    "failed": TrialState.FAIL,
+}
+
+
+class UnlikeWorkersError(Exception):
+    """The study is of another question. str() says what differs."""
+
+
+@dataclass(frozen=True)
+class Told:
+    """What a worker found of a point."""
+
+    number: int
+    """Of the trial in the shared study."""
+    worker: str
+    point: Point
+    verdict: Verdict
+
+
+@dataclass(frozen=True)
+class Sight:
+    """The shared study at one moment."""
+
+    told: tuple[Told, ...]
+    """By all workers, in the order in which the points were claimed."""
+    live: Mapping[Point, str]
+    """Points that are being measured, and by whom."""
+
+    def of(self, worker: str) -> int:
+        """Points that a worker has measured or is measuring."""
+        told = {each.point for each in self.told if each.worker == worker}
+        return len(told | {point for point, who in self.live.items() if who == worker})
+
+
+@dataclass
+class Fleet:
+    """One worker's side of a shared study. Its methods raise StorageUnusable while the database
+    cannot be reached; nothing is lost by calling them again."""
+
+    storage: RDBStorage
+    study: int
+    worker: str
+    space: Space
+    heartbeat_s: float
+    _claims: dict[Point, int] = field(default_factory=dict)
+    """Trials that are ours and run."""
+    _lock: threading.Lock = field(default_factory=threading.Lock)
+    _over: threading.Event = field(default_factory=threading.Event)
+    _heart: threading.Thread | None = None
+
+    def look(self) -> Sight:
+        """Free what dead workers had claimed, and see what others do and found."""
+        try:
+            stale = self.storage._get_stale_trial_ids(self.study)
+            for number in stale:
+                with suppress(optuna.exceptions.UpdateFinishedTrialError):  # by another worker
+                    self.storage.set_trial_state_values(number, TrialState.FAIL)
+            trials = self.storage.get_all_trials(self.study, deepcopy=False)
+        except Exception as error:  # whatever the database's driver raises
+            raise StorageUnusable(reason_of(error)) from error
+        told, live = list[Told](), dict[Point, str]()
+        for trial in trials:
+            point = _point_of(trial)
+            if point is None or trial.user_attrs.get(_WITHDRAWN):
+                continue
+            worker = str(trial.user_attrs.get(_WORKER))
+            if trial.state == TrialState.RUNNING:
+                live.setdefault(point, worker)
+            elif (data := trial.user_attrs.get(_VERDICT)) is not None:
+                told.append(Told(trial.number, worker, point, verdict_from(json.loads(data))))
+        return Sight(tuple(told), live)
+
+    def claim(self, point: Point, most: int) -> bool:
+        """Whether the point is ours to measure now; False where another one has it or had it, and
+        where `most` points are claimed or measured without it."""
+        if point in self._claims:
+            return True
+        try:
+            number = self._create(point, TrialState.RUNNING)
+            self.storage.record_heartbeat(number)
+            trials = self.storage.get_all_trials(self.study, deepcopy=False)
+            own = next(each for each in trials if each._trial_id == number)
+            before = {
+                each.user_attrs[_POINT]
+                for each in trials
+                if each.number < own.number and _stands(each)
+            }
+            if point.key in before or len(before) >= most:
+                self._withdraw(number)
+                return False
+        except Exception as error:
+            raise StorageUnusable(reason_of(error)) from error
+        with self._lock:
+            self._claims[point] = number
+        self._beat_from_now_on()
+        return True
+
+    def publish(self, point: Point, verdict: Verdict) -> None:
+        """Tell the others what was found of a point, claimed or not."""
+        value = [verdict.value] if verdict.outcome == "ok" and verdict.value is not None else None
+        try:
+            number = self._claims.get(point)
+            if number is None or not self._end(number, verdict, value):
+                self._create(point, _STATES[verdict.outcome], value, verdict)
+        except Exception as error:
+            raise StorageUnusable(reason_of(error)) from error
+        with self._lock:
+            self._claims.pop(point, None)
+
+    def close(self) -> None:
+        """Give up what is claimed and not measured. Raises nothing: where the database is away,
+        the claims go stale by themselves."""
+        self._over.set()
+        if self._heart is not None:
+            self._heart.join(timeout=self.heartbeat_s + 1)
+        for number in self._claims.values():
+            try:
+                self._withdraw(number)
+            except Exception:
+                break
+        self._claims.clear()
+
+    def _end(self, number: int, verdict: Verdict, value: list[float] | None) -> bool:
+        """False for a claim that was taken from us meanwhile."""
+        try:
+            self.storage.set_trial_user_attr(number, _VERDICT, json.dumps(verdict_json(verdict)))
+            self.storage.set_trial_state_values(number, _STATES[verdict.outcome], value)
+        except optuna.exceptions.UpdateFinishedTrialError:
+            return False
+        return True
+
+    def _withdraw(self, number: int) -> None:
+        self.storage.set_trial_user_attr(number, _WITHDRAWN, True)
+        self.storage.set_trial_state_values(number, TrialState.FAIL)
+
+    def _create(
+        self,
+        point: Point,
+        state: TrialState,
+        values: list[float] | None = None,
+        verdict: Verdict | None = None,
+    ) -> int:
+        attributes: dict[str, Any] = {_WORKER: self.worker, _POINT: point.key}
+        attributes["configuration"] = point.label()
+        if verdict is not None:
+            attributes[_VERDICT] = json.dumps(verdict_json(verdict))
+        trial = create_trial(
+            state=state,
+            values=values,
+            params=combination(self.space, point),
+            distributions=_distributions(self.space),
+            user_attrs=attributes,
+        )
+        return int(self.storage.create_new_trial(self.study, template_trial=trial))
+
+    def _beat_from_now_on(self) -> None:
+        if self._heart is None:
+            self._heart = threading.Thread(target=self._beat, name="heartbeat", daemon=True)
+            self._heart.start()
+
+    def _beat(self) -> None:
+        while not self._over.wait(self.heartbeat_s):
+            with self._lock:
+                numbers = list(self._claims.values())
+            for number in numbers:
+                try:
+                    self.storage.record_heartbeat(number)
+                except Exception:
+                    break  # it is away; the next beat may find it
+
+
+def join(
+    url: str, name: str, identity: Mapping[str, Any], worker: str, space: Space, heartbeat_s: int
+) -> Fleet:
+    """This worker's side of the study `name`, which the first worker creates.
+
+    `identity`: what all workers must have alike, by its name in a refusal. Raises StorageUnusable,
+    and UnlikeWorkersError where the study was begun with something else.
+    """
+    storage = _opened(url, heartbeat_s)
+    try:
+        number, known = _begun(storage, name, identity)
+    except UnlikeWorkersError:
+        raise
+    except Exception as error:
+        raise StorageUnusable(reason_of(error)) from error
+    differing = [name for name, value in identity.items() if known.get(name) != value]
+    if differing:
+        first = differing[0]
+        raise UnlikeWorkersError(
+            f"its workers have {first} {_shown(known.get(first))}, this one has "
+            f"{_shown(identity[first])}"
+        )
+    return Fleet(storage, number, worker, space, heartbeat_s)
+
+
+def _begun(
+    storage: RDBStorage, name: str, identity: Mapping[str, Any]
+) -> tuple[int, Mapping[str, Any]]:
+    """The study, and the identity that it was begun with; one that is not there is begun here.
+
+    Who creates it says what it is of; everybody else waits for that, not to say something else.
+    """
+    directions = [StudyDirection.MAXIMIZE]
+    try:
+        number = storage.create_new_study(directions, name)
+        storage.set_study_user_attr(number, _IDENTITY, dict(identity))
+    except optuna.exceptions.DuplicatedStudyError:
+        number = storage.get_study_id_from_name(name)
+    end = time.monotonic() + UNSAID_S
+    while (known := storage.get_study_user_attrs(number).get(_IDENTITY)) is None:
+        if storage.get_n_trials(number) or storage.get_study_directions(number) != directions:
+            raise UnlikeWorkersError("it is no study of specbench workers")
+        if time.monotonic() > end:  # whoever created it was killed in that moment
+            storage.set_study_user_attr(number, _IDENTITY, dict(identity))
+        time.sleep(0.1)
+    return number, known
+
+
+def _opened(url: str, heartbeat_s: int) -> RDBStorage:
+    """The storage; tried again, since workers that begin together in an empty database make its
+    tables at the same time, and one of them is refused."""
+    for wait in (0.5, 1.5, 3.0):
+        try:
+            return open_storage(url, heartbeat_s=heartbeat_s, grace_s=GRACE * heartbeat_s)
+        except StorageUnusable as error:
+            if error.__cause__ is None or isinstance(error.__cause__, _OF_THE_URL):
+                raise
+            time.sleep(wait * random.uniform(0.5, 1.5))
+    return open_storage(url, heartbeat_s=heartbeat_s, grace_s=GRACE * heartbeat_s)
+
+
+def _shown(value: Any) -> str:
+    return "none" if value in (None, [], "") else json.dumps(value).strip('"')
+
+
+def _distributions(space: Space) -> dict[str, BaseDistribution]:
+    return {name: distribution(values) for name, values in space.dimensions.items()}
+
+
+def _point_of(trial: FrozenTrial) -> Point | None:
+    text = trial.user_attrs.get(_POINT)
+    return None if text is None else Point.from_json(json.loads(text))
+
+
+def _stands(trial: FrozenTrial) -> bool:
+    """A claim that runs, or one that has brought something."""
+    if _POINT not in trial.user_attrs or trial.user_attrs.get(_WITHDRAWN):
+        return False
+    return trial.state == TrialState.RUNNING or _VERDICT in trial.user_attrs

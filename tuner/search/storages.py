@@ -1,0 +1,94 @@
+"""Optuna storages: opened by a URL, with the database's own words where they cannot be."""
+
+import warnings
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import optuna
+import sqlalchemy
+from optuna.exceptions import ExperimentalWarning
+from optuna.storages import RDBStorage
+
+from tuner.secrets import hidden
+
+CONNECT_S = 10
+"""For a database on the network to answer at all."""
+WAIT_S = 60
+"""For a SQLite file that somebody reads; a run must not lose its study to a long look at it."""
+
+Storage = RDBStorage
+"""A database with studies in it."""
+
+
+def _do_not_wait_for_the_disk(connection: Any, _: Any) -> None:
+    connection.execute("PRAGMA synchronous=OFF")
+
+
+class StorageUnusable(Exception):
+    """An Optuna storage could not be opened or written. str() is the reason, without the URL."""
+
+
+def sqlite_url(path: Path) -> str:
+    """The Optuna storage URL of a SQLite file."""
+    return f"sqlite:///{path}"
+
+
+def _missing_driver(url: str) -> str | None:
+    """What to install for a database of this URL, in a sentence; None where nothing is missing."""
+    if not url.startswith("postgresql") or find_spec("psycopg") is not None:
+        return None
+    return "PostgreSQL needs psycopg: pip install 'sglang-specbench[postgres]'"
+
+
+def _with_driver(url: str) -> str:
+    """`postgresql://` and `postgres://` with the driver that the extra `postgres` installs."""
+    for plain in ("postgresql://", "postgres://"):
+        if url.startswith(plain):
+            return f"postgresql+psycopg://{url.removeprefix(plain)}"
+    return url
+
+
+def open_storage(
+    url: str,
+    *,
+    is_derived: bool = False,
+    heartbeat_s: int | None = None,
+    grace_s: int | None = None,
+) -> RDBStorage:
+    """The storage behind a URL; its tables are made where there are none.
+
+    `is_derived`: a SQLite file of a run's own, which does not wait for the disk: what a power cut
+    breaks there is written anew. `heartbeat_s`: how often running trials are said to be alive;
+    they are stale after `grace_s` of silence. Raises StorageUnusable.
+    """
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    url = _with_driver(url)
+    if (missing := _missing_driver(url)) is not None:
+        raise StorageUnusable(missing)
+    options: dict[str, Any] = {"pool_pre_ping": True}  # a server that was away is found again
+    if url.startswith("sqlite"):
+        options["connect_args"] = {"timeout": WAIT_S}
+    elif url.startswith("postgresql"):
+        options["connect_args"] = {"connect_timeout": CONNECT_S}
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            storage = RDBStorage(
+                url, engine_kwargs=options, heartbeat_interval=heartbeat_s, grace_period=grace_s
+            )
+        if is_derived:
+            sqlalchemy.event.listen(storage.engine, "connect", _do_not_wait_for_the_disk)
+            storage.engine.dispose()  # connections made before
+        return storage
+    except Exception as error:  # whatever the database's driver raises, it is one answer here
+        raise StorageUnusable(reason_of(error)) from error
+
+
+def reason_of(error: Exception) -> str:
+    """The database's own sentence, without Optuna's list of likely causes around it."""
+    cause: BaseException = error
+    while cause.__cause__ is not None or cause.__context__ is not None:
+        cause = cause.__cause__ or cause.__context__ or cause
+    told = hidden((str(cause).splitlines() or [type(cause).__name__])[0])
+    return f"its driver is not installed: {told}" if isinstance(cause, ImportError) else told
