@@ -21,6 +21,7 @@ from tuner.cli.arguments import (
     unused_trials,
 )
 from tuner.cli.draft_tp import draft_tp
+from tuner.cli.run_commands import clean, dashboard, report, status, stop
 
 ENGINES = ("sglang", "simulated", "endpoint")
 
@@ -78,9 +79,10 @@ def sweep(context: click.Context, /, file: Path | None, dry_run: bool, **options
 @click.option("--storage", metavar="URL", required=True, envvar="SPECBENCH_STORAGE",
               help="The Optuna storage that the workers share; or SPECBENCH_STORAGE.")  # fmt: skip
 @click.option("--study", help="Its name there; default: the sweep's.")
-@click.option("--out", type=click.Path(path_type=Path), help="DIR/<run id>/ holds the run.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR",
+              help="Instead of results/NAME: the run is DIR/RUN-ID.")  # fmt: skip
 @click.option("--engine", type=click.Choice(ENGINES), help="Instead of the file's engine.kind.")
-@click.option("--resume", type=RUN, help="Go on with this worker's run.")
+@click.option("--resume", type=RUN, metavar="RUN", help="Go on with this worker's run.")
 @click.option("--deadline", type=DeadlineText(), help="Instead of search.deadline, such as 07:30.")
 @click.option("--share-gpus", is_flag=True, help="Also beside another specbench run on them.")
 @click.option("--slots", type=SlotCount(), help="Instead of the file's slots: auto, 1, 2, ...")
@@ -204,20 +206,6 @@ def comm(
     run_comm(file, engine, wanted_of(options), out, as_json, share_gpus=share_gpus)
 
 
-@specbench.command()
-@click.argument("run", type=RUN, required=False)
-def report(run: Path | None) -> None:
-    """Write the report, the figures and the winner's files of RUN again.
-
-    RUN is a run folder, or a sweep's: its newest run; without it the newest of results/.
-    """
-    from tuner.cli.which_run import run_meant
-    from tuner.ledger.run import Run
-    from tuner.report.run_report import write_report
-
-    click.echo(write_report(Run.open(run_meant(run))))
-
-
 @specbench.command("compare-report")
 @click.argument("runs", type=RUN, nargs=-1, required=True)
 @click.option("--all", "show_all", is_flag=True, help="All points that the runs share, too.")
@@ -242,66 +230,6 @@ def compare_report(runs: tuple[Path, ...], **options: Any) -> int:
     return run_compare(runs, CompareOptions(**options))
 
 
-@specbench.command()
-@click.argument("run", type=RUN, required=False)
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
-def status(run: Path | None, as_json: bool) -> None:
-    """Say what RUN is doing, how far it is, its best so far, and whether it lives.
-
-    RUN is a run folder, or a sweep's: its newest run; without it the newest of results/.
-    """
-    from tuner.cli.runs import show_status
-    from tuner.cli.which_run import run_meant
-
-    show_status(run_meant(run), as_json)
-
-
-@specbench.command()
-@click.argument("run", metavar="RUN", type=RUN, required=False)
-def stop(run: Path | None) -> None:
-    """End RUN after the trial that is measured now, with its report; Ctrl-C ends it at once."""
-    from tuner.cli.runs import ask_to_stop
-    from tuner.cli.which_run import runs_to_name
-
-    if run is None:
-        raise click.UsageError(f"Give the run that is to stop{runs_to_name()}.")
-    ask_to_stop(run)
-
-
-@specbench.command()
-@click.argument("runs", metavar="[RUN]...", type=RUN, nargs=-1)
-@click.option("--all", "every", is_flag=True, help="Every run below results/.")
-@click.option("--yes", is_flag=True, help="Do it; without this it is only listed.")
-def clean(runs: tuple[Path, ...], every: bool, yes: bool) -> int:
-    """List what killed runs left behind: processes, half-written files, their own state.
-
-    What was measured is never touched, nor a run that a specbench holds, nor a process that is not
-    known by its launch's mark or by its recorded id and start time.
-    """
-    from tuner.cli.runs import clean as clean_runs
-    from tuner.cli.which_run import runs_to_name
-
-    if bool(runs) == every:
-        known = "" if every else runs_to_name()
-        raise click.UsageError(f"Give a run, or --all{known}.")
-    return clean_runs(list(runs), every, yes)
-
-
-@specbench.command()
-@click.argument("run", type=RUN, required=False)
-@click.option("--host", default="127.0.0.1", show_default=True)
-@click.option("--port", default=8080, show_default=True, type=click.IntRange(1, 65535))
-def dashboard(run: Path | None, host: str, port: int) -> None:
-    """Open optuna-dashboard over RUN, also while it goes on.
-
-    RUN is a run folder, or a sweep's: its newest run; without it the newest of results/.
-    """
-    from tuner.cli.dashboard import open_dashboard
-    from tuner.cli.which_run import run_meant
-
-    open_dashboard(run_meant(run), host, port)
-
-
 @specbench.command(
     context_settings={"ignore_unknown_options": True, "help_option_names": []},
     add_help_option=False,
@@ -322,4 +250,5 @@ def schema() -> None:
     click.echo(json.dumps(json_schema(), indent=2))
 
 
-specbench.add_command(draft_tp)
+for each in (draft_tp, report, status, stop, clean, dashboard):
+    specbench.add_command(each)
