@@ -261,6 +261,7 @@ def test_a_search_that_ends_has_its_baseline_at_the_end(
         wanted=6,
         progress=None,
         room=1,
+        together=None,
     )
     candidates.search_candidates(search)  # type: ignore[arg-type]
     assert done == ["end"]
