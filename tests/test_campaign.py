@@ -79,6 +79,7 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(tmp_path: Path):
     listener = Listener()
     result = go(loaded, reopen_run(run.path, loaded, None), listener)
     assert any("not complete" in note for note in listener.notes)
+    assert "2 of 4 candidates are measured, going on with number 3" in listener.notes
     records = [each for each in run.records() if each.role != "plain"]
     assert tuple(records[:3]) == before
     assert [each.trial for each in records] == [0, 1, 2, 3, 4]
@@ -92,9 +93,14 @@ def test_a_killed_run_goes_on_as_if_nothing_had_been(tmp_path: Path):
     again = Listener()
     assert go(loaded, reopen_run(run.path, loaded, None), again) == result
     assert again.records == []
+    assert "4 of 4 candidates are measured, --trials +20 asks for more" in again.notes
 
-    run.extend_to(5)
-    assert go(loaded, reopen_run(run.path, loaded, None)).trials == 5
+    run.extend_to(26)
+    assert go(loaded, reopen_run(run.path, loaded, None)).trials == 6
+    nothing = Listener()
+    assert go(loaded, reopen_run(run.path, loaded, None), nothing).trials == 6
+    assert "all 6 points are measured: there is no candidate to add" in nothing.notes
+    assert nothing.records == []
 
 
 def test_a_failed_baseline_stops_the_run_and_is_tried_again_on_resume(tmp_path: Path):

@@ -46,6 +46,18 @@ def test_the_table_on_the_page_is_that_of_the_schema() -> None:
     assert sweep_reference.with_table(page) == page, "run: make sweep-reference"
 
 
+def test_the_keys_that_everybody_needs_come_first_and_are_there() -> None:
+    """Sixty rows are looked something up in, not begun with; a key that is gone misleads."""
+    text = SWEEP_FILE.read_text()
+    first = text[text.index("\n1. ") : text.index(sweep_reference.BEGIN)]
+    named = re.findall(r"`((?:[a-z]+\.)[a-z_.]+)`", first)
+    assert len(re.findall(r"^\d+\. ", first, re.M)) == 10
+    assert len(named) >= 15
+    assert set(named) <= keys(Sweep)
+    required = {name for name, cells in rows().items() if cells[-1] == "required"} - {"name"}
+    assert required <= set(named)
+
+
 def test_every_key_says_what_it_is() -> None:
     """In editors too: the table's words are the schema's descriptions."""
     assert [name for name, cells in rows().items() if len(cells[0]) < 10] == []

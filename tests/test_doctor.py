@@ -245,6 +245,26 @@ def test_names_are_looked_up_as_the_hub_does(tmp_path: Path) -> None:
     assert local("target", "org/name", hub, "v2").source == "not cached"
 
 
+@pytest.mark.parametrize("offline", [True, False])
+@pytest.mark.parametrize(
+    ("name", "todo"),
+    [
+        ("models/llama8b-target", "make or copy it there, where specbench is started"),
+        ("./models/llama8b-target", "make or copy it there, or mend model.target"),
+        ("/models/llama8b-target", "make or copy it there, or mend model.target"),
+        ("org/name", "hf download org/name"),
+    ],
+)
+def test_a_folder_that_is_not_there_yet_is_not_looked_for_on_the_hub(
+    tmp_path: Path, name: str, todo: str, offline: bool
+) -> None:
+    """`hf download models/llama8b-target` is a 404 to whoever types what doctor says."""
+    hub = Hub(tmp_path, offline)
+    (found,) = presence.presence(local("target", name, hub), hub, loads_weights=False)
+    assert todo in (found.todo or "")
+    assert ("hf download" in (found.todo or "")) == (name == "org/name")
+
+
 @pytest.mark.parametrize(
     ("name", "offline", "level"),
     [

@@ -78,6 +78,9 @@ def test_too_few_prompts_are_said(tmp_path: Path) -> None:
     assert any("hold some out (there are 3, 6 are needed)" in note for note in listener.notes)
     assert result.confirmed is not None and "held_out" not in result.to_json()
     assert "on the prompts that it was chosen on" in write_report(run).read_text()
+    again = Listener()
+    run_sweep(loaded, reopen_run(run.path, loaded, None), make_engine(loaded.sweep), again)
+    assert any("hold some out (there are 3, 6 are needed)" in note for note in again.notes)
 
 
 def test_a_winner_that_loses_on_other_prompts_is_not_taken(

@@ -50,7 +50,7 @@ OWNERS = {
     "numpy": {"measure", "engine", "search", "report"},  # arrays; search: the cycle model
     "optuna": {"search"},
     "optuna_dashboard": {"search"},
-    "orjson": {"measure"},  # the load client
+    "orjson": {"measure", "ledger"},  # the load client; trials.jsonl
     "pandas": {"report"},
     "psutil": {"engine"},
     "pydantic": {"sweep", "ledger"},  # ledger: the error of sweep's own base class

@@ -47,7 +47,7 @@ def test_a_turn_comes_after_what_the_file_has_before_it(tmp_path: Path) -> None:
     found = read_prompts("p.json", tmp_path, "all")
     assert found.read_as == (
         "ShareGPT: 2 prompts (chat 2), 3 turns after the file's own answers; "
-        "1 left out, turn 2 has no answer before it"
+        "1 left out, turn 2 has no answer before it (item-3)"
     )
     sent = to_send(found.prompts, "all", 3, 1)
     assert [(each.id, each.follows) for each in sent] == [

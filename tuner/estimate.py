@@ -1,9 +1,9 @@
 """How long a sweep takes: what is launched and measured, and what earlier runs of it took."""
 
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -22,6 +22,14 @@ from tuner.trial.confirming import confirms
 from tuner.trial.sent import sent_of, writes_answers
 from tuner.trial.slot_rules import planned_slots
 
+_PARTS = {
+    "answers": ("for the answers between turns", "for the answers between turns"),
+    "baseline": ("baseline", "baselines"),
+    "abreast": ("baseline beside others", "baselines beside each other"),
+    "candidate": ("for candidates", "for candidates"),
+    "confirm": ("confirmation of the winner", "confirmations of the winner"),
+    "plain": ("of its settings alone", "of its settings alone"),
+}
 ASSUMED_LAUNCH_S = 180.0
 """A launch of an 8B to 70B model with graph capture; a large one takes ten minutes and more."""
 SIMULATED_LAUNCH_S = 2.0
@@ -60,6 +68,18 @@ class Estimate:
     slots: int = 1
     beside: tuple[int, int] = (0, 0)
     """Launches and points of them that are measured in slots side by side."""
+    by_role: Mapping[str, int] = field(default_factory=dict)
+    """The launches by what they are for: the ledger's roles, and `answers` between turns."""
+
+    @property
+    def parts(self) -> str:
+        """The launches in words; "" where nothing is launched."""
+        return ", ".join(
+            f"{count} {one if count == 1 else many}"
+            for role, count in self.by_role.items()
+            if count
+            for one, many in [_PARTS[role]]
+        )
 
     @property
     def hours(self) -> float:
@@ -103,7 +123,7 @@ def estimate_of(
 ) -> Estimate:
     """How long a sweep takes; `given_s` is what the user says of a launch."""
     sweep = loaded.sweep
-    launches, trials, workload = 0, 1, sweep.workload
+    by_role, trials, workload = dict.fromkeys(_PARTS, 0), 1, sweep.workload
     slots, beside = planned_slots(loaded, os.environ), (0, 0)
     sent = sent_of(loaded)
     if sweep.engine.kind != "endpoint":
@@ -118,7 +138,15 @@ def estimate_of(
         abreast = slots if slots > 1 else 0
         beside = (candidates + abreast, wanted + abreast)
         writes = writes_answers(loaded)
-        launches, trials = 1 + beside[0] + more + writes, 1 + beside[1] + more
+        trials = 1 + beside[1] + more
+        by_role = {
+            "answers": int(writes),
+            "baseline": 1 + again,
+            "abreast": abreast,
+            "candidate": candidates,
+            "confirm": int(confirmed),
+            "plain": int(plain),
+        }
         if confirmed and any(sent.unseen.values()):
             trials += 2  # the other prompts: of the baseline, of the winner
     launch_s, launch_basis = _launch_time(sweep, earlier)
@@ -137,7 +165,7 @@ def estimate_of(
             window = max(window, talks / rate + turns * one)
         measure_s += measure.windows * window + measure.warmup_requests * one
     return Estimate(
-        launches=launches,
+        launches=sum(by_role.values()),
         trials=trials,
         launch_s=launch_s,
         measure_s=measure_s,
@@ -146,6 +174,7 @@ def estimate_of(
         comm_s=expected(loaded)[1] if _times_comm(loaded) else 0.0,
         slots=slots,
         beside=beside,
+        by_role=by_role,
     )
 
 

@@ -54,6 +54,7 @@ class Plan:
             "dropped": dict(space.dropped),
             "collapsed": dict(space.collapsed),
             "launches": self.estimate.launches,
+            "launches_by_role": dict(self.estimate.by_role),
             "hours": round(self.estimate.hours, 2),
             "slots": self.estimate.slots,
             "basis": self.estimate.basis,

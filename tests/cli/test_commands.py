@@ -7,14 +7,23 @@ import signal
 import subprocess
 import sys
 import time
+from io import StringIO
 from pathlib import Path
 
+import click
 import psutil
 import pytest
+from rich.console import Console
 
+from tests.report.make_run import Trial, chain, make_run
 from tests.sweeps import tiny_sweep
-from tuner.engine.base import server_config
+from tuner.campaign.going import Standing
+from tuner.cli import commands
+from tuner.cli.progress import Watch, outcome
+from tuner.engine.base import Command, server_config
 from tuner.engine.make import make_engine
+from tuner.engine.script import difference
+from tuner.sweep.door import load_sweep
 
 HEAVY = ("pandas", "optuna", "matplotlib", "scipy", "numpy", "aiohttp")
 
@@ -81,6 +90,28 @@ def test_a_sweep_for_people_ends_with_table_speedup_and_report(tmp_path: Path) -
     assert "trial 1 [1/1]" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("over", "said"),
+    [
+        ("geomean", "best so far 1.100x, geometric mean over concurrency 1, 8"),
+        ("min", "best so far 1.100x, the lowest of concurrency 1, 8"),
+        ("8", "best so far 1.100x at concurrency 8"),
+    ],
+)
+def test_progress_says_what_its_figures_are_of(tmp_path: Path, over: str, said: str) -> None:
+    """`c8` is no word, and 0.650x beside 1.2x and 0.35x is a riddle without `geometric mean`."""
+    tiny_sweep(tmp_path, search="objective: {over: geomean}, trials: 1")
+    path = tmp_path / "tiny.yaml"
+    text = path.read_text().replace("concurrency: [1]", "concurrency: [1, 8]")
+    path.write_text(text.replace("over: geomean", f"over: {over}"))
+    watch = Watch(Console(file=StringIO()), None, load_sweep(path))
+    watch.standing = Standing(1, 1, 1.1, None, 1.1)
+    assert watch._so_far() == f" ({said})"
+    record = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(2), 99.0)], levels=(1, 8)).records()
+    told = outcome(record[1], "output_tok_s")
+    assert re.fullmatch(r"concurrency 1: \d+\.\d output tok/s, 1\.\d+x; 8: \d+\.\d [^;]*x", told)
+
+
 def test_a_mistake_is_one_line_with_exit_code_2_and_no_folder(tmp_path: Path) -> None:
     tiny_sweep(tmp_path)
     path = tmp_path / "tiny.yaml"
@@ -138,10 +169,66 @@ def test_plan_and_dry_run_are_the_same_and_launch_nothing(tmp_path: Path) -> Non
     plan = specbench("plan", "sweeps/kimi_eagle3.yaml")
     assert plan.returncode == 0, plan.stderr
     assert plan.stdout == specbench("sweep", "sweeps/kimi_eagle3.yaml", "--dry-run").stdout
-    assert "NCCL_P2P_DISABLE=1" in specbench("plan", "sweeps/kimi_eagle3.yaml", "--all").stdout
+    whole = specbench("plan", "sweeps/kimi_eagle3.yaml", "--all").stdout
+    assert "NCCL_P2P_DISABLE=1" in whole
+    assert whole.count("--model-path moonshotai/Kimi-K2.5") == 5_761
     assert "more, --all shows them" in plan.stdout
     assert "--speculative-num-steps 1" in plan.stdout
     assert "env -u NCCL_ALGO" in plan.stdout
+    # What all have is said once: twenty lines of 500 characters hide in what they differ.
+    assert plan.stdout.count("--model-path moonshotai/Kimi-K2.5") == 1
+    _, second = plan.stdout.split("\n2. 1 step, 2 tokens, NCCL_P2P_DISABLE=1\n", 1)
+    assert second.splitlines()[0].startswith("  NCCL_P2P_DISABLE=1 --speculative-algorithm EAGLE3 ")
+
+
+def test_a_plan_says_what_its_launches_are() -> None:
+    """Who asked for 12 candidates and reads 16 launches has to ask somebody."""
+    plan = json.loads(specbench("plan", "sweeps/quickstart.yaml", "--json").stdout)
+    roles = {"answers": 0, "baseline": 2, "abreast": 0, "candidate": 12, "confirm": 1, "plain": 1}
+    assert plan["launches_by_role"] == roles
+    assert plan["launches"] == sum(roles.values())
+    said = (
+        "16 launches, about 0.1 h (2 s a launch, of this machine's time; 100 tok/s a stream, "
+        "ASSUMED)\n  of these 2 baselines, 12 for candidates, 1 confirmation of the winner, 1 of "
+        "its settings alone; the search may end before all of them\n"
+    )
+    assert said in specbench("plan", "sweeps/quickstart.yaml").stdout
+
+
+@pytest.mark.parametrize(
+    ("argv", "env", "unset", "shown"),
+    [
+        (["--tp", "2", "--steps", "3"], {"A": "1"}, [], "A=1 --steps 3 (without --fast)"),
+        (["--tp", "2", "--fast"], {"OWN": "1"}, ["B"], "-u B"),
+        (["--tp", "4", "--fast"], {}, [], "-u OWN --tp 4"),
+        (["--tp", "2", "--fast", "--x", "a b"], {"OWN": "2"}, [], "OWN=2 --x 'a b'"),
+        (["--fast", "--tp", "2"], {"OWN": "1"}, [], ""),
+    ],
+)
+def test_a_launch_is_shown_by_what_another_one_lacks(
+    argv: list[str], env: dict[str, str], unset: list[str], shown: str
+) -> None:
+    base = Command(("python", "-m", "server", "--tp", "2", "--fast"), {"OWN": "1"}, frozenset())
+    if "OWN" not in env and "A" in env:
+        env = {**env, "OWN": "1"}
+    command = Command(("python", "-m", "server", *argv), env, frozenset(unset))
+    assert difference(command, base) == shown
+
+
+SAID = re.compile(r"\b(\w+) launches", re.I)
+NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
+
+
+@pytest.mark.parametrize("path", sorted(Path("sweeps").glob("*.yaml")), ids=lambda p: p.stem)
+def test_a_sweep_file_promises_the_launches_that_a_run_has(path: Path) -> None:
+    """Its head was written for a run of then; closing launches have come since."""
+    head = "".join(x for x in path.read_text().splitlines(True) if x.startswith("#"))
+    promised = re.search(r"[Aa] run is (\w+) launches", " ".join(head.replace("#", " ").split()))
+    if promised is None:
+        assert not SAID.search(head), "say `A run is N launches`, with the closing ones"
+        return
+    plan = json.loads(specbench("plan", path, "--json").stdout)
+    assert plan["launches"] == NUMBERS.index(promised[1])
 
 
 def test_a_plan_reckons_with_the_launch_time_that_it_is_given() -> None:
@@ -243,3 +330,13 @@ def test_an_endpoint_is_measured_as_it_is_and_shown(tmp_path: Path, speculates: 
     name = "1 step, 2 tokens" if speculates else "no speculation"
     row = done.stdout.split("concurrency 1", 1)[1].split(name, 1)[1].split("report:")[0]
     assert re.search(r"\b[1-9]\d*\.\d\b", row), "tok/s"
+
+
+def test_the_help_says_what_a_path_is_of() -> None:
+    """`--out PATH` may be a file or a folder; which one is found out when the run is over."""
+    context = click.Context(commands.specbench)
+    for name in commands.specbench.list_commands(context):
+        command = commands.specbench.commands[name]
+        for option in command.params:
+            if isinstance(option, click.Option) and isinstance(option.type, click.Path):
+                assert option.metavar is not None, f"{name} {option.opts[0]}"

@@ -239,6 +239,28 @@ def test_no_terminal_is_too_narrow_for_a_figure(
     assert "…" not in shown
     assert f"{best['output_tok_s']:.1f}" in shown
     assert f"{best['speedup']:.3f}" in shown
+    words = " ".join(shown.split())
+    assert "AL: accept length, tokens a verify; first: accept rate at position 1" in words
+    assert f"{best['ttft_ms_p50']:.1f}" in shown and f"{best['tpot_ms_p50']:.2f}" in shown
+
+
+def test_all_levels_are_shown_in_one_layout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Throughput at 64 has more digits: a table there and lines here cannot be read together."""
+    run = make_run(tmp_path, [Trial(None, 190.0), Trial(chain(2), 200.0)], levels=(1, 64))
+    result, layouts = summarise_run(run), set()
+    sweep = run.sweep().model_copy(
+        update={"workload": run.sweep().workload.model_copy(update={"concurrency": (1, 64)})}
+    )
+    for width in range(68, 84):
+        monkeypatch.setenv("COLUMNS", str(width))
+        show_result(result, sweep, run.report_md)
+        shown = capsys.readouterr().out
+        tables, lines = shown.count("┏"), shown.count("\n  output tok/s: ")
+        assert (tables, lines) in ((2, 0), (0, 4)), width
+        layouts.add(tables)
+    assert layouts == {0, 2}
 
 
 def test_the_screen_lists_the_answer_among_many_of_a_tie(

@@ -58,6 +58,26 @@ def test_right_keys_pass(tmp_path: Path, keys: str) -> None:
     assert make_plan(played(tmp_path, keys)).commands
 
 
+@pytest.mark.parametrize(
+    ("keys", "tp", "is_said"),
+    [
+        ("preset: quickstart", 4, False),
+        ("preset: quickstart", 6, True),
+        ("preset: kimi-k2.5-8x-rtx-pro-6000", 4, True),
+        ("preset: kimi-k2.5-8x-rtx-pro-6000, overrides: {tp: 4}", 4, False),
+    ],
+)
+def test_a_machine_of_another_size_than_the_preset_is_said(
+    tmp_path: Path, keys: str, tp: int, is_said: bool
+) -> None:
+    """Six of eight GPUs are no measured thing: who rehearses a purchase on it has to know."""
+    loaded = played(tmp_path, keys)
+    loaded.path.write_text(loaded.text.replace("tp: 4", f"tp: {tp}"))
+    (said,) = [n for n in make_plan(load_sweep(loaded.path)).notes if "ranks" in n] or [""]
+    assert said.startswith("the preset plays ") == is_said
+    assert (f"model.tp is {tp}: compute is scaled" in said) == is_said
+
+
 def test_a_prefix_that_is_no_program_is_refused_where_something_is_launched(tmp_path: Path) -> None:
     """A plan may be made on a laptop without srun; a run must not begin there."""
     loaded = played(tmp_path, "command: [no-such-program]")

@@ -9,6 +9,7 @@ from tuner.campaign.communication import Narrowed, narrowed_by_comm
 from tuner.campaign.conversations import with_conversations
 from tuner.campaign.going import Progress, Search, Standing
 from tuner.campaign.placed import placed
+from tuner.campaign.resumed import standing_words
 from tuner.campaign.shown import Showing, Watched, layout_of
 from tuner.campaign.studied import (
     refuse_missing_library,
@@ -217,7 +218,8 @@ def _search(
 ) -> None:
     """The baseline, then candidates. Not `comm`: the GPUs are not here to be timed."""
     run, pace, blocks = bench.run, Pace(loaded.sweep, clock), Blocks.of(bench.engine, loaded)
-    pace.know(run.ledger())
+    begun = run.ledger()
+    pace.know(begun)
     for note in blocks.notes():
         progress.note(note)
     confirmed = confirms(bench.sweep, shared=bool(blocks.of_sweep), scored=bool(bench.task))
@@ -228,6 +230,8 @@ def _search(
         progress.note("communication is not timed on a cluster: every setting is launched")
     study = study_of(left.loaded, run, progress.note, left.timed, together)
     blocks, wanted = Blocks.of(bench.engine, left.loaded), _wanted(left.loaded, run)
+    if (said := standing_words(begun, left.loaded.space, wanted)) is not None:
+        progress.note(said)
     left_out, points = left.narrowing.counts, len(left.loaded.space.points)
     search_candidates(
         Search(
@@ -261,10 +265,6 @@ def _baseline(
 ) -> Windows:
     """The windows of the baseline, measured unless the ledger has it. `confirmed`: the winner will
     be, so the last baseline has windows on prompts that no candidate is chosen on."""
-    known = bench.run.ledger().baseline
-    if known is not None:
-        assert known.samples is not None
-        return read_samples(bench.run.within(known.samples))
     spec = bench.sweep
     if confirmed and not bench.held_out:
         used = max(sum(not each.follows for each in some) for some in bench.requests.values())
@@ -273,6 +273,10 @@ def _baseline(
             f"{needed_to_hold_out(used)} are needed): the winner is confirmed on those "
             "that it was chosen on"
         )
+    known = bench.run.ledger().baseline
+    if known is not None:
+        assert known.samples is not None
+        return read_samples(bench.run.within(known.samples))
     unseen = spec.baseline.launches == 1 and confirmed and bool(bench.held_out)
     with pace.launching() as records:
         measured = bench.measure(Asked("baseline", None, held_out=unseen), None)

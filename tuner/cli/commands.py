@@ -21,6 +21,7 @@ from tuner.cli.arguments import (
     unused_trials,
 )
 from tuner.cli.draft_tp import draft_tp
+from tuner.cli.run_commands import clean, dashboard, report, status, stop
 
 ENGINES = ("sglang", "simulated", "endpoint")
 
@@ -38,10 +39,13 @@ def specbench() -> None:
 
 @specbench.command()
 @click.argument("file", type=SWEEP_FILE, required=False)
-@click.option("--out", type=click.Path(path_type=Path), help="DIR/<run id>/ holds the run.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR",
+              help="Instead of results/NAME: the run is DIR/RUN-ID.")  # fmt: skip
 @click.option("--engine", type=click.Choice(ENGINES), help="Instead of the file's engine.kind.")
 @click.option("--trials", type=Trials(), help="Candidates to measure; +N more with --resume.")
-@click.option("--resume", type=RUN, help="Go on with this run; nothing is measured twice.")
+@click.option(
+    "--resume", type=RUN, metavar="RUN", help="Go on with this run; nothing is measured twice."
+)
 @click.option("--deadline", type=DeadlineText(), help="Instead of search.deadline, such as 07:30.")
 @click.option("--share-gpus", is_flag=True, help="Also beside another specbench run on them.")
 @click.option("--slots", type=SlotCount(), help="Instead of the file's slots: auto, 1, 2, ...")
@@ -75,9 +79,10 @@ def sweep(context: click.Context, /, file: Path | None, dry_run: bool, **options
 @click.option("--storage", metavar="URL", required=True, envvar="SPECBENCH_STORAGE",
               help="The Optuna storage that the workers share; or SPECBENCH_STORAGE.")  # fmt: skip
 @click.option("--study", help="Its name there; default: the sweep's.")
-@click.option("--out", type=click.Path(path_type=Path), help="DIR/<run id>/ holds the run.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR",
+              help="Instead of results/NAME: the run is DIR/RUN-ID.")  # fmt: skip
 @click.option("--engine", type=click.Choice(ENGINES), help="Instead of the file's engine.kind.")
-@click.option("--resume", type=RUN, help="Go on with this worker's run.")
+@click.option("--resume", type=RUN, metavar="RUN", help="Go on with this worker's run.")
 @click.option("--deadline", type=DeadlineText(), help="Instead of search.deadline, such as 07:30.")
 @click.option("--share-gpus", is_flag=True, help="Also beside another specbench run on them.")
 @click.option("--slots", type=SlotCount(), help="Instead of the file's slots: auto, 1, 2, ...")
@@ -101,7 +106,8 @@ def worker(file: Path | None, storage: str, study: str | None, beat_s: int, **op
 @specbench.command()
 @click.argument("file", type=SWEEP_FILE)
 @click.option("--engine", type=click.Choice(ENGINES), help="Instead of the file's engine.kind.")
-@click.option("--all", "show_all", is_flag=True, help="Every point, not the first 20.")
+@click.option("--all", "show_all", is_flag=True,
+              help="Every point, not the first 20, with its whole command.")  # fmt: skip
 @click.option("--limit", type=click.IntRange(min=0), default=20, hidden=True)
 @click.option("--trials", type=Trials(), help="Candidates to measure, as sweep --trials.")
 @click.option("--slots", type=SlotCount(), help="Instead of the file's slots, as sweep --slots.")
@@ -123,8 +129,11 @@ def plan(
     launch: float | None,
     as_json: bool,
 ) -> None:
-    """Show what a sweep would launch, with the exact commands. Launches nothing."""
-    from tuner.cli.show import show_plan
+    """Show what a sweep would launch, with the exact commands. Launches nothing.
+
+    The baseline's command is whole; the others are shown by what they have besides, unless --all.
+    """
+    from tuner.cli.show_plan import show_plan
     from tuner.estimate import earlier_runs
     from tuner.plan import make_plan
     from tuner.sweep.door import load_sweep, with_slots, with_trials
@@ -147,7 +156,8 @@ def plan(
 
 @specbench.command()
 @click.argument("file", metavar="[SWEEP]", type=SWEEP_FILE, required=False)
-@click.option("--out", type=click.Path(path_type=Path), help="Where the run would go.")
+@click.option("--out", type=click.Path(path_type=Path), metavar="DIR",
+              help="Where the run would go, as sweep --out.")  # fmt: skip
 @click.option("--engine", type=click.Choice(ENGINES), help="Instead of the file's engine.kind.")
 @click.option("--json", "as_json", is_flag=True, help="Print the findings as JSON.")
 def doctor(file: Path | None, out: Path | None, engine: str | None, as_json: bool) -> int:
@@ -175,7 +185,7 @@ def doctor(file: Path | None, out: Path | None, engine: str | None, as_json: boo
 @click.option("--limit", default="60s", show_default=True, help="Longer silence is a hang.")
 @click.option("--at-once", type=click.IntRange(1, 64), help="Process groups up at a time.")
 @click.option("--share-gpus", is_flag=True, help="Also beside a specbench run on them.")
-@click.option("--out", type=click.Path(path_type=Path, dir_okay=False), help="Write the JSON here.")
+@click.option("--out", type=OUT_FILE, metavar="FILE", help="Write the JSON here.")
 @click.option("--json", "as_json", is_flag=True, help="Print the JSON on stdout.")
 def comm(
     file: Path | None,
@@ -194,16 +204,6 @@ def comm(
     from tuner.cli.comm import run_comm, wanted_of
 
     run_comm(file, engine, wanted_of(options), out, as_json, share_gpus=share_gpus)
-
-
-@specbench.command()
-@click.argument("run", type=RUN)
-def report(run: Path) -> None:
-    """Write the report, the figures and the winner's files of RUN again."""
-    from tuner.ledger.run import Run
-    from tuner.report.run_report import write_report
-
-    click.echo(write_report(Run.open(run)))
 
 
 @specbench.command("compare-report")
@@ -230,53 +230,6 @@ def compare_report(runs: tuple[Path, ...], **options: Any) -> int:
     return run_compare(runs, CompareOptions(**options))
 
 
-@specbench.command()
-@click.argument("run", type=RUN)
-@click.option("--json", "as_json", is_flag=True, help="Print it as JSON.")
-def status(run: Path, as_json: bool) -> None:
-    """Say what RUN is doing, how far it is, its best so far, and whether it lives."""
-    from tuner.cli.runs import show_status
-
-    show_status(run, as_json)
-
-
-@specbench.command()
-@click.argument("run", type=RUN)
-def stop(run: Path) -> None:
-    """End RUN after the trial that is measured now, with its report; Ctrl-C ends it at once."""
-    from tuner.cli.runs import ask_to_stop
-
-    ask_to_stop(run)
-
-
-@specbench.command()
-@click.argument("runs", metavar="[RUN]...", type=RUN, nargs=-1)
-@click.option("--all", "every", is_flag=True, help="Every run below results/.")
-@click.option("--yes", is_flag=True, help="Do it; without this it is only listed.")
-def clean(runs: tuple[Path, ...], every: bool, yes: bool) -> int:
-    """List what killed runs left behind: processes, half-written files, their own state.
-
-    What was measured is never touched, nor a run that a specbench holds, nor a process that is not
-    known by its launch's mark or by its recorded id and start time.
-    """
-    from tuner.cli.runs import clean as clean_runs
-
-    if bool(runs) == every:
-        raise click.UsageError("Give a run, or --all.")
-    return clean_runs(list(runs), every, yes)
-
-
-@specbench.command()
-@click.argument("run", type=RUN)
-@click.option("--host", default="127.0.0.1", show_default=True)
-@click.option("--port", default=8080, show_default=True, type=click.IntRange(1, 65535))
-def dashboard(run: Path, host: str, port: int) -> None:
-    """Open optuna-dashboard over RUN, also while it goes on."""
-    from tuner.cli.dashboard import open_dashboard
-
-    open_dashboard(run, host, port)
-
-
 @specbench.command(
     context_settings={"ignore_unknown_options": True, "help_option_names": []},
     add_help_option=False,
@@ -297,4 +250,5 @@ def schema() -> None:
     click.echo(json.dumps(json_schema(), indent=2))
 
 
-specbench.add_command(draft_tp)
+for each in (draft_tp, report, status, stop, clean, dashboard):
+    specbench.add_command(each)

@@ -15,7 +15,8 @@ from tuner.measure.spelled import speed_words
 from tuner.measure.statistics import Metric
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.durations import spell_time
-from tuner.sweep.level import at
+from tuner.sweep.level import at, listed
+from tuner.sweep.model import Sweep
 from tuner.sweep.point import Point
 from tuner.trial.phase import Phase
 
@@ -127,7 +128,8 @@ class Watch:
         if self.standing.best_value is not None:
             alike = self.standing.alike
             among = f", not told apart from {alike} other{'s' * (alike > 1)}" if alike else ""
-            parts.append(f"best so far {self.standing.best_value:.3f}x{among}")
+            over = over_levels(self.loaded.sweep)
+            parts.append(f"best so far {self.standing.best_value:.3f}x{over}{among}")
         left = self.standing.wanted - self.standing.done
         if self.measured and left > 0:
             each = (time.monotonic() - self.began) / self.measured
@@ -140,14 +142,26 @@ def name_of(point: Point | None) -> str:
     return "baseline" if point is None else point.label()
 
 
+def over_levels(sweep: Sweep) -> str:
+    """What one ratio of several levels is: `, geometric mean over concurrency 1, 8`; "" of one."""
+    levels, spec = sweep.workload.levels, sweep.search.objective
+    if len(levels) < 2:
+        return ""
+    if spec.level is not None:
+        return f" {at(spec.level)}"
+    mean = "the lowest of" if spec.over == "min" else "geometric mean over"
+    return f", {mean} {listed(levels)}"
+
+
 def outcome(record: TrialRecord, metric: Metric) -> str:
-    """`94.1 output tok/s, 1.05x`, level by level, or why there is no number. `metric`: whose ratio
-    the speed-up is."""
+    """`concurrency 1: 94.1 output tok/s, 1.05x; 8: ...`, the level's name where there are several,
+    or why there is no number. `metric`: whose ratio the speed-up is."""
     if record.outcome != "ok":
         return f"{record.outcome}, {record.failure}: {record.message}"
     shown = []
-    for level, figures in record.metrics.items():
-        at = f"{level if '/s' in level else f'c{level}'} " if len(record.metrics) > 1 else ""
+    for number, (level, figures) in enumerate(record.metrics.items()):
+        name = level if number or "/s" in level else f"concurrency {level}"
+        at = f"{name}: " if len(record.metrics) > 1 else ""
         ratio = figures.get("speedup")
         speed = figures.get(metric)
         told = (

@@ -1,7 +1,8 @@
-"""What commands print: plans and results, as text for people."""
+"""What a sweep prints when it is through: its result, as text for people."""
 
 from collections.abc import Iterator
 from pathlib import Path
+from textwrap import fill
 
 import click
 from rich.console import Console
@@ -9,8 +10,6 @@ from rich.table import Table
 
 from tuner.choice import objective_of
 from tuner.crossing import crossing_words, overload_words
-from tuner.engine.base import Command
-from tuner.engine.script import of_every_rank, shell_line
 from tuner.fastest import speedups_of
 from tuner.ledger.baseline_words import disagreement
 from tuner.ledger.output_words import outputs_words, task_words
@@ -18,62 +17,18 @@ from tuner.ledger.record import TrialRecord
 from tuner.ledger.side_by_side import side_words
 from tuner.measure.spelled import speed_words
 from tuner.measure.statistics import Interval, Metric
-from tuner.memory.planned import words
-from tuner.plan import Plan
 from tuner.result import Result, far_words, held_out_speedups
 from tuner.sweep.level import at, level_in, named
 from tuner.sweep.model import Sweep
-from tuner.trial.sent import load_words
 
 COLUMNS = ("speed-up", "AL", "first", "TTFT", "TPOT")
 """After the throughput that the run maximised."""
 UNLIMITED = 10_000
 """A width that no table reaches."""
+_KEPT = "\xa0"
+"""A space that no line ends at."""
 TOP = 10
 """Candidates that the result table shows."""
-
-
-def show_plan(plan: Plan, limit: int | None) -> None:
-    """Print a plan; `limit` cuts the list of points, None shows all."""
-    sweep, space = plan.loaded.sweep, plan.loaded.space
-    click.echo(f"{sweep.name}: {len(space.points):,} points, engine {sweep.engine.kind}")
-    for word, reasons in (("dropped", space.dropped), ("collapsed", space.collapsed)):
-        for reason, count in reasons.items():
-            click.echo(f"  {count:,} {word}: {reason}")
-    click.echo(f"  {load_words(plan.loaded)}")
-    for note in plan.notes:
-        click.echo(f"  {note}")
-    estimate = plan.estimate
-    click.echo(f"  {estimate.launches:,} launches, about {estimate.hours:.1f} h ({estimate.basis})")
-    if sweep.engine.kind == "endpoint":
-        click.echo("  nothing is launched: the server that runs is measured as it is")
-        return
-    _show_memory(plan)
-    _show_command("baseline: no speculation", plan.baseline)
-    for block, command in plan.shared[:limit]:
-        _show_command(f"one launch, {block.label()}", command)
-    for number, (point, command) in enumerate(plan.commands[:limit], start=1):
-        _show_command(f"{number}. {point.label()}", command)
-    left = len(plan.commands) - len(plan.commands[:limit])
-    if left:
-        click.echo(f"\n... and {left:,} more, --all shows them")
-
-
-def _show_command(title: str, command: Command) -> None:
-    """One line of a shell; of a server that spans nodes one for each."""
-    click.echo(f"\n{title}")
-    for each in of_every_rank(command):
-        click.echo(f"  {shell_line(each)}")
-
-
-def _show_memory(plan: Plan) -> None:
-    if plan.memory is None:
-        if plan.loaded.sweep.engine.kind == "sglang":
-            click.echo("  memory: --gpu-memory GIB says what a GPU has, and shows who takes it")
-        return
-    click.echo(f"  memory, GiB on each GPU of {plan.memory.gpu:.1f} ({plan.memory.source}):")
-    for each in plan.memory.servers:
-        click.echo(f"    {each.label}: {words(each.memory, plan.memory.gpu)}")
 
 
 def show_result(result: Result, sweep: Sweep, report: Path) -> None:
@@ -82,16 +37,20 @@ def show_result(result: Result, sweep: Sweep, report: Path) -> None:
     console = Console(highlight=False, markup=False, soft_wrap=False)
     simulated = " (simulated)" if any(each.engine == "simulated" for each in records) else ""
     metrics = {} if result.baseline is None else result.baseline.metrics
+    metric, titles = sweep.search.objective.metric, dict[str, str]()
     for level in sweep.workload.levels:
         shown = level_in(str(level), metrics) if str(level) in metrics else level
-        title = f"{sweep.name}{simulated}, {named(shown)}"
-        metric = sweep.search.objective.metric
-        table = _table(title, records, str(level), metric)
-        unlimited = console.options.update(width=UNLIMITED)
-        if console.measure(table, options=unlimited).minimum <= console.width:
+        titles[str(level)] = f"{sweep.name}{simulated}, {named(shown)}"
+    tables = [_table(title, records, level, metric) for level, title in titles.items()]
+    unlimited = console.options.update(width=UNLIMITED)
+    if all(console.measure(each, options=unlimited).minimum <= console.width for each in tables):
+        for table in tables:
             console.print(table)
-        else:  # a table that does not fit would lose digits
-            click.echo("\n".join(_lines(title, records, str(level), metric)))
+        click.echo(_fitted(_legend(metric), console.width))
+    else:  # a table that does not fit would lose digits; half of them would be another layout
+        for name, title in titles.items():
+            click.echo("\n".join(_lines(title, records, name, metric, console.width)))
+        click.echo(_fitted(_legend(metric), console.width))
     first, *rest = _answer(result).splitlines()
     click.echo("\n".join([f"{first}{simulated}", *rest]))
     click.echo(f"report: {report}")
@@ -119,11 +78,7 @@ def _ranked(result: Result, sweep: Sweep) -> list[TrialRecord]:
 
 
 def _table(title: str, records: list[TrialRecord], level: str, metric: Metric) -> Table:
-    caption = (
-        f"speed-up: of {speed_words(metric)}; AL: accept length; first: accept rate at position 1; "
-        "TTFT, TPOT: p50 in ms"
-    )
-    table = Table(title=title, title_justify="left", caption=caption, caption_justify="left")
+    table = Table(title=title, title_justify="left")
     table.add_column("configuration", overflow="fold", min_width=24)
     speed = speed_words(metric).replace(" ", "\n")  # in one line it would cost the narrow terminal
     for name in (speed, *COLUMNS):
@@ -133,15 +88,37 @@ def _table(title: str, records: list[TrialRecord], level: str, metric: Metric) -
     return table
 
 
-def _lines(title: str, records: list[TrialRecord], level: str, metric: Metric) -> Iterator[str]:
-    """The table's figures that decide, a line each, for a terminal that is too narrow for it."""
-    yield title
+def _lines(
+    title: str, records: list[TrialRecord], level: str, metric: Metric, width: int
+) -> Iterator[str]:
+    """The tables' figures for a terminal that is too narrow for one of them; what a server has no
+    figure of is left out."""
+    yield _fitted(title, width)
     for record in records:
-        yield _name(record, records)
+        yield _fitted(_name(record, records), width)
         names = (speed_words(metric), *COLUMNS)
-        cells = _cells(record, level, records, metric)
-        for name, cell in list(zip(names, cells, strict=True))[:3]:
-            yield f"  {name}: {cell}"
+        cells = zip(names, _cells(record, level, records, metric), strict=True)
+        figures = [f"{n}: {cell}".replace(" ", _KEPT) for n, cell in cells if cell != "-"]
+        yield _fitted("; ".join(figures), width, "  ")
+
+
+def _legend(metric: Metric) -> str:
+    return (
+        f"speed-up: of {speed_words(metric)} over no speculation; AL: accept length, tokens a "
+        "verify; first: accept rate at position 1; TTFT, TPOT: p50 in ms"
+    )
+
+
+def _fitted(text: str, width: int, indent: str = "") -> str:
+    """Lines that end between words; a word alone may be longer than the terminal is wide."""
+    return fill(
+        text,
+        max(width, len(indent) + 1),
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    ).replace(_KEPT, " ")
 
 
 def _name(record: TrialRecord, beside: list[TrialRecord]) -> str:
@@ -172,7 +149,7 @@ def _answer(result: Result) -> str:
     apart = disagreement(result.settled.baselines)
     doubt = [] if apart is None else [f"doubtful: {apart}"]
     if result.best is None or result.best.at is None:  # the verdict names those of other outputs
-        return "\n".join([result.verdict, *doubt, *_elsewhere(result)])
+        return "\n".join([result.verdict, *doubt, *_alike(result), *_elsewhere(result)])
     shown = []
     for level, ratio in result.speedup.items():
         shown.append(f"{_times(ratio)} {at(level)}")
@@ -187,8 +164,7 @@ def _answer(result: Result) -> str:
     if result.plain is not None and result.best is not result.plain:
         alone = [_times(ratio) for ratio in speedups_of(result.plain).values()]
         lines.append(f"its settings alone, without speculation: {'; '.join(alone)}")
-    if result.alike:
-        lines.append(f"not told apart from it: {'; '.join(each.label for each in result.alike)}")
+    lines += _alike(result)
     lines += [f"outputs: {line}" for line in outputs_words(result.outputs, result.best.metrics)]
     if result.baseline is not None and result.confirmed is not None:
         scores = task_words(result.baseline.task, result.confirmed.task)
@@ -203,6 +179,14 @@ def _answer(result: Result) -> str:
         lines.append(far_words(result.settled.ledger, result.far))
     lines += _elsewhere(result)
     return "\n".join(lines)
+
+
+def _alike(result: Result) -> list[str]:
+    """What may as well be as fast as the answer, as the report has it."""
+    if not result.alike:
+        return []
+    it = "no speculation" if result.best is None else "it"
+    return [f"not told apart from {it}: {'; '.join(each.label for each in result.alike)}"]
 
 
 def _times(ratio: Interval) -> str:

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 from tuner.doctor.finding import Finding
 from tuner.engine.models import Hub, Model
 
+_PUT_THERE = "make or copy it there"
+
 
 def presence(model: Model, hub: Hub, *, loads_weights: bool) -> Iterator[Finding]:
     """Where the server will find the model. Not `loads_weights`, it needs none there."""
@@ -12,15 +14,17 @@ def presence(model: Model, hub: Hub, *, loads_weights: bool) -> Iterator[Finding
     if model.source == "absent":
         yield Finding(
             "stop", what, f"there is no {name} here, and it is no name on the hub",
-            f"mend model.{what}",
+            f"{_PUT_THERE}, or mend model.{what}",
         )  # fmt: skip
     elif model.source == "not cached" and hub.offline:
         yield Finding(
             "stop",
             what,
             f"{name} is neither a folder nor in {hub.cache}, and HF_HUB_OFFLINE forbids to ask",
-            f"fetch it (HF_HUB_OFFLINE=0 hf download {name}), or mend the path, which begins where "
-            "specbench is started",
+            f"{_PUT_THERE}, where specbench is started"
+            if _is_meant_as_path(name)
+            else f"fetch it (HF_HUB_OFFLINE=0 hf download {name}), or mend the path, which begins "
+            "where specbench is started",
         )
     elif model.source == "not cached":
         yield Finding(
@@ -28,7 +32,9 @@ def presence(model: Model, hub: Hub, *, loads_weights: bool) -> Iterator[Finding
             what,
             f"{name} is neither a folder nor in {hub.cache}: the first launch looks for it on the "
             "hub, within timeouts.launch",
-            f"fetch it before: hf download {name}",
+            f"{_PUT_THERE}, where specbench is started"
+            if _is_meant_as_path(name)
+            else f"fetch it before: hf download {name}",
         )
     elif model.source == "elsewhere":
         yield Finding("doubt", what, f"{name} is not looked at from here", None)
@@ -37,6 +43,12 @@ def presence(model: Model, hub: Hub, *, loads_weights: bool) -> Iterator[Finding
     else:
         yield _here(model)
         yield from _files(model, loads_weights=loads_weights)
+
+
+def _is_meant_as_path(name: str) -> bool:
+    """Of what could be a name on the hub as well; random weights say nothing, since a model of the
+    hub can be served with them too."""
+    return name.startswith("models/")
 
 
 def _here(model: Model) -> Finding:

@@ -57,6 +57,32 @@ def shell_line(command: Command) -> str:
     return " ".join([*(["env", *words] if words else []), *argv])
 
 
+def difference(command: Command, base: Command) -> str:
+    """What a launch has beside another one: `-u NAME`, `NAME=value` and flags, as in `shell_line`;
+    in brackets what it lacks of that one. Without secrets."""
+    command, base = command.hidden(), base.hidden()
+    flags, known = _flags(command.argv), _flags(base.argv)
+    own = [word for each in flags if each not in known for word in each]
+    names = {each[0] for each in flags}
+    env = {k: v for k, v in command.env.items() if base.env.get(k) != v}
+    gone = (set(base.env) - set(command.env)) | (command.unset - base.unset)
+    text = shell_line(Command(tuple(own), env, frozenset(gone))).removeprefix("env ")
+    lacks = [word for each in known if each[0] not in names for word in each]
+    less = f"(without {shell_line(Command(tuple(lacks), {}, frozenset()))})" if lacks else ""
+    return " ".join(part for part in (text, less) if part)
+
+
+def _flags(argv: Sequence[str]) -> list[tuple[str, ...]]:
+    """A command's flags, each with its values; the program and its own words are the first."""
+    found: list[tuple[str, ...]] = [()]
+    for word in argv:
+        if word.startswith("--"):
+            found.append((word,))
+        else:
+            found[-1] = (*found[-1], word)
+    return [each for each in found if each]
+
+
 def shell_word(word: str, name: str | None = None) -> str:
     """A word in the shell's quotes; `${NAME}` in the place of a secret is the variable NAME."""
     parts, end = [], 0

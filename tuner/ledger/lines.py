@@ -10,6 +10,7 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
+import orjson
 from pydantic import ValidationError
 from pydantic_core import from_json
 
@@ -148,9 +149,9 @@ def _parsed(lines: Iterable[bytes], path: Path) -> Ledger:
 
 
 def _record(line: bytes, place: Line, number: int) -> TrialRecord:
-    try:
-        return TrialRecord.model_validate_json(line, context=place)
-    except ValidationError:
+    try:  # pydantic's own parser takes three times as long
+        return TrialRecord.model_validate(orjson.loads(line), context=place)
+    except (orjson.JSONDecodeError, ValidationError):
         return _refused(line, f"{place.file}:{number}")
 
 

@@ -24,6 +24,7 @@ from tuner.ledger.left_behind import end_servers, hold, is_locked
 from tuner.ledger.lines import Ledger, parse_ledger
 from tuner.ledger.machine import machine_facts, read_machine
 from tuner.ledger.models_kept import keep_configs, read_configs
+from tuner.ledger.newest import no_run_words
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.resumable import refuse_unusable
 from tuner.memory.models import Configs
@@ -115,8 +116,7 @@ class Run(RunFolder):
             _require_file(settings_file)
             data = json.loads(settings_file.read_bytes())
         except FileNotFoundError as error:
-            message = "this is no run folder (it has no run.json), give results/NAME/RUN-ID"
-            raise UserError(message, path) from error
+            raise UserError(no_run_words(path), path) from error
         except OSError as error:
             raise UserError(f"{error.strerror}, give the path of a run folder", path) from error
         except (ValueError, RecursionError) as error:

@@ -152,7 +152,8 @@ class ObjectiveSpec(Strict):
     """What is maximised: each level's ratio to the baseline, combined over the levels."""
 
     metric: Literal["output_tok_s", "decode_tok_s"] = "output_tok_s"
-    """Whose ratio to the baseline counts (docs/metrics.md#speed)."""
+    """Whose ratio to the baseline counts (docs/metrics.md#speed); `decode_tok_s` has to be written
+    where there is a `workload.request_rate`: what keeps up has the same output_tok_s."""
     over: (
         Literal["geomean", "min"]
         | Annotated[int, Field(ge=1)]

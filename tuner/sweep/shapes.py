@@ -112,10 +112,10 @@ def _sharegpt(data: Data, name: str) -> Prompt:
     if not messages:
         raise LeftOutError("nobody asks anything")
     if any(not role for role, _ in messages):
-        raise LeftOutError("a role is none of system, human and gpt")
+        raise LeftOutError("a role before the last question is none that is known")
     roles = [role for role, _ in messages if role != "system"]
     if roles[0] == "assistant":
-        raise LeftOutError("they begin with an answer")
+        raise LeftOutError("an answer comes first")
     if not dict(reversed(messages))["user"].strip():
         raise LeftOutError("the first turn is empty")
     prompt = Prompt(_identity(data, "id", name), "chat", tuple(messages))
@@ -144,8 +144,8 @@ def _turns(data: Data, name: str) -> Prompt:
         raise UserError(f"'turns' is no list of texts, {right}")
     if any(turn.startswith(PLACEHOLDER) for turn in turns):
         raise LeftOutError(
-            "their texts are not in this file, SPEED-Bench's own script (prepare_data.py of "
-            "specdec_bench) puts them there"
+            "the text is not in this file, SPEED-Bench's own script (prepare_data.py of "
+            "specdec_bench) puts it there"
         )
     kind = data.get("category") or "chat"
     if not isinstance(kind, str):

@@ -4,7 +4,7 @@ import hashlib
 import json
 import random
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from importlib import resources
 from itertools import zip_longest
@@ -20,6 +20,7 @@ from tuner.sweep.turns import Turns, first_turn, why_not_all
 BUILTIN_KINDS = ("chat", "code", "math", "summarise")
 BUILTIN = (*BUILTIN_KINDS, "mixed")
 MAX_KINDS_SHOWN = 12
+MAX_PLACES_SHOWN = 3
 
 
 @dataclass(frozen=True)
@@ -67,20 +68,21 @@ def _read_file(path: Path, turns: Turns = "first") -> Prompts:
     known = ", ".join(f"builtin:{kind}" for kind in BUILTIN)
     with_kind = 0
     items = read_items(path, f"use a JSONL file, a JSON list or one of {known}")
-    prompts, seen, left_out, shape = list[Prompt](), set[str](), Counter[str](), None
+    prompts, seen, shape, renamed = list[Prompt](), set[str](), None, 0
+    left_out: dict[str, list[Item]] = {}
     for item in items:
         try:
             shape = shape or shape_of(_object(item))
             prompt = _taken(shape.read(_object(item), item.name), shape, turns)
             if prompt.id in seen and shape.ids_repeat:
-                prompt = replace(prompt, id=f"{prompt.id} ({item.name})")
+                prompt, renamed = replace(prompt, id=f"{prompt.id} ({item.name})"), renamed + 1
             if prompt.id in seen:
                 raise UserError(f"id '{shortened(prompt.id)}' is there twice, make ids unique")
         except LeftOutError as error:
-            left_out[str(error)] += 1
+            left_out.setdefault(str(error), []).append(item)
             continue
         except UserError as error:
-            raise item.wrong(error.message) from error
+            raise item.wrong(_of_another_shape(item, shape) or error.message) from error
         seen.add(prompt.id)
         prompts.append(prompt)
         with_kind += bool(shape.kinds) and "kind" in _object(item)
@@ -88,6 +90,9 @@ def _read_file(path: Path, turns: Turns = "first") -> Prompts:
         why = next(iter(left_out), "write one JSON object a line, or a JSON list of them")
         raise UserError(one_line(f"there is no prompt in this file: {why}"), one_line(f"{path}:1"))
     read_as = _read_as(shape, prompts, turns, left_out)
+    if renamed:
+        repeated = "1 repeated id is" if renamed == 1 else f"{renamed:,} repeated ids are"
+        read_as += f"; {repeated} made unique, ID (PLACE)"
     if with_kind:
         read_as += f"; 'kind' is ignored in {with_kind:,} of them: {shape.kinds}"
     return Prompts(tuple(prompts), read_as)
@@ -111,7 +116,26 @@ def _object(item: Item) -> dict[str, object]:
     return item.value
 
 
-def _read_as(shape: Shape, prompts: Sequence[Prompt], turns: Turns, left_out: Counter[str]) -> str:
+def _of_another_shape(item: Item, shape: Shape | None) -> str | None:
+    """That an item is of another shape than the file's first; None where it is not, or of none."""
+    if shape is None or not isinstance(item.value, dict):
+        return None
+    try:
+        its = shape_of(item.value)
+    except UserError:
+        return None
+    if its.right == shape.right:
+        return None
+    what = "line" if item.number is None else "item"
+    return (
+        f"this {what} has another shape ({its.name}'s) than the first ({shape.name}'s), write "
+        f"{shape.right}, or put it into a file of its own"
+    )
+
+
+def _read_as(
+    shape: Shape, prompts: Sequence[Prompt], turns: Turns, left_out: Mapping[str, Sequence[Item]]
+) -> str:
     counts = Counter(prompt.kind for prompt in prompts)
     shown = [f"{kind} {count:,}" for kind, count in counts.most_common(MAX_KINDS_SHOWN)]
     if len(counts) > MAX_KINDS_SHOWN:
@@ -125,8 +149,16 @@ def _read_as(shape: Shape, prompts: Sequence[Prompt], turns: Turns, left_out: Co
         words += by_server if shape.asks_only else "the file's own answers"
     elif shape.in_turns:
         words += ", the first turn of each"
-    words += "".join(f"; {count:,} left out, {why}" for why, count in left_out.items())
+    words += "".join(
+        f"; {len(items):,} left out, {why} ({_places(items)})" for why, items in left_out.items()
+    )
     return one_line(words)
+
+
+def _places(items: Sequence[Item]) -> str:
+    """`line-2`, `line-2, line-5, line-9, ...`, as items without an id are called."""
+    shown = [item.name for item in items[:MAX_PLACES_SHOWN]]
+    return ", ".join([*shown, "..."] if len(items) > len(shown) else shown)
 
 
 def content_hash(prompts: Sequence[Prompt]) -> str:

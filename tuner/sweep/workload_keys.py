@@ -41,7 +41,8 @@ class WorkloadSpec(Strict):
     """Requests (of `turns: all`: conversations) that come in a second, by a Poisson process; each
     concurrency is then how many are open at most (docs/workload.md#requests-at-a-rate). Each rate,
     of a list such as `[4, 8, 16]` too, is a level that is measured by itself, named `4/s`. Default:
-    each stream sends its next request when its last has ended."""
+    each stream sends its next request when its last has ended. With a rate
+    `search.objective.metric` has to be `decode_tok_s`."""
     seed: Annotated[int, Field(ge=0)] = 0
     """Order of the prompts, and when they come."""
     ignore_eos: bool = True

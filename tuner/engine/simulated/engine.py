@@ -5,7 +5,7 @@ The launch, the flags and the way it is ended are the real engine's; only the pr
 
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -67,7 +67,8 @@ class SimulatedEngine:
         self._check_keys(loaded.document())
         check_named(self._played, loaded)
         checked = check(loaded, self._release, on_hardware=False)
-        return replace(checked, notes=(self._plays(), *checked.notes))
+        notes = (self._plays(), *self._other_ranks(loaded.sweep.model.tp))
+        return replace(checked, notes=(*notes, *checked.notes))
 
     def _check_keys(self, document: Document) -> None:
         """The keys of `engine` that are this engine's own. Raises UserError at their line."""
@@ -91,6 +92,15 @@ class SimulatedEngine:
                 "; engine.preset names none, so this is not the machine or the model of the file"
             )
         return played
+
+    def _other_ranks(self, tp: int) -> Iterator[str]:
+        """That a preset's machine is asked for more or fewer ranks than its numbers are of."""
+        its = preset_numbers(self._preset)["tp"].value
+        if tp != self._spec.overrides.get("tp", its):
+            yield (
+                f"the preset plays {its} ranks and model.tp is {tp}: compute is scaled to that, "
+                "the rest is not"
+            )
 
     def switch_refusal(self, config: ServerConfig) -> str | None:
         """By the release that it plays."""
