@@ -1,11 +1,9 @@
 #!/usr/bin/env bash
-# 3 steps, 4 tokens, draft TP 1, from run h200_draft_tp/20261129-210746
+# 3 steps, 4 tokens, from run h200_draft_tp/20261129-210746
 # Not for production as it is: --load-format dummy: random weights, SGLANG_SIMULATE_ACC_LEN=3: SGLang pretends the acceptance.
 set -eu
 export HF_HUB_OFFLINE=1
-export PYTHONPATH=/opt/specbench/tuner/plugin:/opt/specbench:/opt/sglang
 export SGLANG_SIMULATE_ACC_LEN=3
-export SPECBENCH_DRAFT_TP=1
 exec /opt/torch/.venv/bin/python3 -m sglang.launch_server \
   --model-path models/llama8b-target \
   --host 127.0.0.1 \
