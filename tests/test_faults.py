@@ -91,7 +91,9 @@ def test_a_fault_costs_its_trial_and_no_other(
     assert left_behind(seal) == []
     assert footprints(run.logs) == []
     again = go(loaded, reopen_run(run.path, loaded, None))
-    assert (again.records, again.notes) == ([], [])
+    points = len(loaded.space.points)
+    nothing = f"all {points} points are measured: there is no candidate to add"
+    assert (again.records, again.notes) == ([], [nothing])
 
 
 class Stepping(datetime):
