@@ -4,10 +4,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.settled import Settled
-from tuner.ledger.side_by_side import evened
 from tuner.measure.statistics import Interval
 from tuner.sweep.level import Level, level_of
 from tuner.sweep.model import ObjectiveSpec
@@ -42,18 +40,6 @@ def by_samples(settled: Settled, spec: ObjectiveSpec) -> Ratio:
         if one.role == "baseline":
             return by_lines(one, other, level)
         found = settled.ratio(one, other, level, spec.metric)
-        return found or by_lines(one, other, level)
-
-    return ratio
-
-
-def by_raw_samples(samples: RawSamples, spec: ObjectiveSpec) -> Ratio:
-    """The same of a run that goes on: drift is not allowed for."""
-
-    def ratio(one: TrialRecord, other: TrialRecord, level: Level) -> Interval | None:
-        if one.role == "baseline":
-            return by_lines(one, other, level)
-        found = evened(samples.ratio(one, other, level, spec.metric), one, other, level)
         return found or by_lines(one, other, level)
 
     return ratio

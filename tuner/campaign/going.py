@@ -5,19 +5,15 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
-from tuner.alike import Ratio, by_lines, by_raw_samples
 from tuner.campaign.budget import Budget, Pace
 from tuner.campaign.racing import Races
 from tuner.campaign.together import Together
 from tuner.choice import fastest_candidate, objective_of
-from tuner.errors import UserError
 from tuner.fastest import not_told_apart
-from tuner.ledger.lines import Ledger
 from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.settled import Settling
 from tuner.search.study import Study
-from tuner.sweep.model import ObjectiveSpec
 from tuner.trial.bench import Bench
 from tuner.trial.block import Blocks, launches_of
 from tuner.trial.phase import Phase
@@ -111,20 +107,14 @@ class Search:
 
 
 def standing_of(search: Search, record: TrialRecord) -> Standing:
-    """How far the run is, from its ledger, after `record`."""
+    """How far the run is, from its ledger, after `record`.
+
+    By lines alone: to hold every candidate's samples against the best's after each trial would take
+    longer than the search itself.
+    """
     spec, ledger = search.bench.sweep.search.objective, search.bench.run.ledger()
-    try:
-        ratio = by_raw_samples(search.settling.samples, spec)
-        return _standing(ledger, spec, ratio, record, search.wanted)
-    except UserError:  # broken samples are said where they are needed
-        return _standing(ledger, spec, by_lines, record, search.wanted)
-
-
-def _standing(
-    ledger: Ledger, spec: ObjectiveSpec, ratio: Ratio, record: TrialRecord, wanted: int
-) -> Standing:
-    best, best_value = fastest_candidate(ledger, spec, ratio)
-    alike = [] if best is None else not_told_apart(ledger, spec, best, ratio)
+    best, best_value = fastest_candidate(ledger, spec)
+    alike = [] if best is None else not_told_apart(ledger, spec, best)
     others = sum(each.role != "baseline" for each in alike)
     value = objective_of(record, spec)
-    return Standing(len(ledger.candidates), wanted, value, best, best_value, others)
+    return Standing(len(ledger.candidates), search.wanted, value, best, best_value, others)

@@ -1,6 +1,7 @@
 """From the ledger to the dashboard: every trial, with all that is known of it."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
@@ -208,7 +209,7 @@ class Showing:
                 some = shown[start : start + CHUNK]
                 stored.add([self._in_short(record, records) for record in some])
             self._shown = len(records)
-            self._describe()
+            self._describe(by_all=True)
 
     @property
     def lost(self) -> str | None:
@@ -241,12 +242,13 @@ class Showing:
         for record in records[self._shown :]:
             self._stored.finish(self._of(record))
         self._shown = len(records)
-        self._describe()
+        self._describe(by_all=False)
 
     def stop(self) -> None:
         """No trial runs any more: what was begun and is in no ledger line was cut off."""
         if self._stored is not None:
             self._stored.give_up(CUT_OFF)
+            self._describe(by_all=True)
 
     def _in_short(self, record: TrialRecord, records: Sequence[TrialRecord]) -> Shown:
         """An old one of many in few words."""
@@ -257,21 +259,22 @@ class Showing:
     def _of(self, record: TrialRecord) -> Shown:
         return shown_trial(self._run, self._sweep, self._layout, record)
 
-    def _describe(self) -> None:
+    def _describe(self, *, by_all: bool) -> None:
         if self._stored is None:
             return
-        answer = self._answer()
+        answer = self._answer(by_all=by_all)
         note = study_note(self._run, self._sweep, answer)
         self._stored.describe(note, {"answer": answer})
 
-    def _answer(self) -> str:
-        """As the report will have it, over all launches of the baseline."""
+    def _answer(self, *, by_all: bool) -> str:
+        """As the report has it, over all launches of the baseline and by all samples; while trials
+        come, by the lines alone, which takes no longer with each of them."""
         spec = self._sweep.search.objective
-        try:
-            settled = self._settling.settled()
-            best, value = answer_of(settled.ledger, spec, by_samples(settled, spec))
-        except UserError:  # the run itself says which samples are broken
-            best, value = answer_of(self._run.ledger(), spec)
+        best, value = answer_of(self._run.ledger(), spec)
+        if by_all:
+            with suppress(UserError):  # the run itself says which samples are broken
+                settled = self._settling.settled()
+                best, value = answer_of(settled.ledger, spec, by_samples(settled, spec))
         if self._run.ledger().baseline is None:
             return "nothing is measured yet"
         if best is None or value is None:
