@@ -260,11 +260,9 @@ class Showing:
         return shown_trial(self._run, self._sweep, self._layout, record)
 
     def _describe(self, *, by_all: bool) -> None:
-        if self._stored is None:
-            return
-        answer = self._answer(by_all=by_all)
-        note = study_note(self._run, self._sweep, answer)
-        self._stored.describe(note, {"answer": answer})
+        if self._stored is not None:
+            answer = self._answer(by_all=by_all)
+            self._stored.describe(study_note(self._run, self._sweep, answer), {"answer": answer})
 
     def _answer(self, *, by_all: bool) -> str:
         """As the report has it, over all launches of the baseline and by all samples; while trials
@@ -275,10 +273,9 @@ class Showing:
             with suppress(UserError):  # the run itself says which samples are broken
                 settled = self._settling.settled()
                 best, value = answer_of(settled.ledger, spec, by_samples(settled, spec))
-        if self._run.ledger().baseline is None:
-            return "nothing is measured yet"
         if best is None or value is None:
-            return "no speculation"
+            measured = self._run.ledger().baseline is not None
+            return "no speculation" if measured else "nothing is measured yet"
         return f"trial {best.trial}: {best.label}, {value:.3f} times the baseline"
 
 
