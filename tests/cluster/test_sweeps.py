@@ -59,7 +59,7 @@ def until(what: str, seen: Callable[[], object], limit_s: float = LIMIT_S) -> No
 
 def has_server(folder: Path, launch: int) -> bool:
     """The log at home says that the launch's server is up."""
-    log = run_of(folder).log_file(launch) if (folder / "runs").is_dir() else None
+    log = run_of(folder).log_file(launch) if any(folder.glob("runs/*/run.json")) else None
     return log is not None and log.exists() and "ready to roll" in log.read_text()
 
 
