@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
+import pytest
+
 PASSWORD = "Kx7-never-shown-9q"
 """The server trusts everybody; the URL has it to be hidden."""
 
@@ -73,6 +75,15 @@ class Postgres:
             stderr=subprocess.PIPE, text=True, timeout=100,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
+
+
+def running_postgres() -> Iterator[Postgres]:
+    """For `pytest.fixture(scope="module")`: a server for a whole file of tests, which are skipped
+    where there can be none."""
+    if (why := missing_postgres()) is not None:
+        pytest.skip(why)
+    with postgres() as running:
+        yield running
 
 
 @contextmanager

@@ -38,6 +38,18 @@ def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuner.report.run_report.draw_figures", lambda findings, folder: [])
 
 
+UNHURRIED: dict[str, Any] = {
+    "budget": SimpleNamespace(why_not=lambda seconds=0.0: None),
+    "pace": SimpleNamespace(
+        expected=lambda *points, **how: 0.0, launching=lambda: contextlib.nullcontext([])
+    ),
+    "blocks": SimpleNamespace(of_sweep=()),
+    "shared_points": 1,
+    "wanted": 6,
+}
+"""Of a search whose time never ends."""
+
+
 def marked(run: Run, changes: dict[int, dict[str, Any]]) -> Run:
     """The run with other fields in some of its lines."""
     path = run.path / "trials.jsonl"
@@ -178,13 +190,7 @@ def confirmed_again(run: Run, study: Any) -> list[Point | None]:
         bench=SimpleNamespace(run=run, sweep=run.sweep(), task=(), measure=measure),
         settling=Settling(run, "output_tok_s", RawSamples(run)),
         study=study,
-        budget=SimpleNamespace(why_not=lambda seconds=0.0: None),
-        pace=SimpleNamespace(
-            expected=lambda *points, **how: 0.0, launching=lambda: contextlib.nullcontext([])
-        ),
-        blocks=SimpleNamespace(of_sweep=()),
-        shared_points=1,
-        wanted=6,
+        **UNHURRIED,
         baseline={},
     )
     with contextlib.suppress(KeyboardInterrupt):
@@ -252,13 +258,7 @@ def test_a_search_that_ends_has_its_baseline_at_the_end(
         bench=SimpleNamespace(sweep=run.sweep(), run=run, alone=None),
         undone=[],
         unclosed=[],
-        budget=SimpleNamespace(why_not=lambda seconds=0.0: None),
-        pace=SimpleNamespace(
-            expected=lambda *points, **how: 0.0, launching=lambda: contextlib.nullcontext([])
-        ),
-        blocks=SimpleNamespace(of_sweep=()),
-        shared_points=1,
-        wanted=6,
+        **UNHURRIED,
         progress=None,
         room=1,
         together=None,

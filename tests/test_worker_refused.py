@@ -1,7 +1,6 @@
 """`specbench worker` where it cannot take part: one sentence, exit 2, nothing begun or shown."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -9,7 +8,7 @@ import optuna
 import pytest
 import sqlalchemy
 
-from tests.databases import PASSWORD, Postgres, missing_postgres, postgres
+from tests.databases import PASSWORD, Postgres, running_postgres
 from tests.sweeps import tiny_sweep
 from tuner.cli import main
 from tuner.search import fleet, storages
@@ -117,12 +116,7 @@ def test_neither_a_sweep_nor_a_run(capfd: pytest.CaptureFixture[str]) -> None:
     assert "give a sweep file" in capfd.readouterr().err
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Postgres]:
-    if (why := missing_postgres()) is not None:
-        pytest.skip(why)
-    with postgres() as running:
-        yield running
+server = pytest.fixture(scope="module")(running_postgres)
 
 
 def test_a_user_without_rights(

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.databases import PASSWORD, Postgres, missing_postgres, postgres
+from tests.databases import PASSWORD, Postgres, missing_postgres, running_postgres
 from tests.engine.launching import processes_with
 from tests.seals import SEAL, left_behind
 from tests.sweeps import tiny_sweep
@@ -24,12 +24,7 @@ worker wait, and what the test waits for the dead one's point."""
 NO_DEATHS = 100
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[Postgres]:
-    if (why := missing_postgres()) is not None:
-        pytest.skip(why)
-    with postgres() as running:
-        yield running
+server = pytest.fixture(scope="module")(running_postgres)
 
 
 @pytest.fixture

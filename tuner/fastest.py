@@ -106,16 +106,17 @@ def fastest_by_level(settled: Settled, spec: ObjectiveSpec) -> dict[Level, Level
         limited = islice(_limited(ledger, compared, level), RIVALS)
         rivals = [*ratios, *((_ratio(e.metrics[str(level)]), e) for e in limited)]
         own, first = ratios[0] if ratios else (Interval(1.0, 1.0, 1.0), base)
-        near = [record for each, record in rivals if _may_be_one(each)]
+        near = [record for each, record in rivals if not is_told_apart(each)]
         if own.value <= 1:
             found[level] = LevelBest(base, Interval(1.0, 1.0, 1.0), tuple(near))
             continue
         same = [
             record
             for _, record in rivals
-            if record is not first and _may_be_one(settled.ratio(first, record, level, spec.metric))
+            if record is not first
+            and not is_told_apart(settled.ratio(first, record, level, spec.metric))
         ]
-        found[level] = LevelBest(first, own, (*same, *([base] if _may_be_one(own) else [])))
+        found[level] = LevelBest(first, own, (*same, *([] if is_told_apart(own) else [base])))
     return found
 
 
@@ -139,11 +140,6 @@ def _limited(
         for each in compared
         if broken_at(ledger, each, level) and far_outputs(ledger, each) is None
     )
-
-
-def _may_be_one(ratio: Interval | None) -> bool:
-    """Without an interval nothing is known to be alike."""
-    return ratio is not None and ratio.includes_one is True
 
 
 def not_told_apart(

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from tests.databases import missing_postgres, postgres
+from tests.databases import missing_postgres, postgres, running_postgres
 from tests.sweeps import tiny_sweep
 from tuner.search import storages
 from tuner.search.fleet import GRACE, Fleet, UnlikeWorkersError, join
@@ -22,19 +22,14 @@ IDENTITY = {"the release": "0.5.17", "the GPUs": ["H200"]}
 FOUND = Verdict("ok", 1.25, None, {1: Figures(2.5, 2.0, (0.5, 0.25), 1.25)}, 0.0, 0.01)
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[str]:
-    if (why := missing_postgres()) is not None:
-        pytest.skip(why)
-    with postgres() as running:
-        yield running.url
+server = pytest.fixture(scope="module")(running_postgres)
 
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     if request.param == "sqlite":
         return f"sqlite:///{tmp_path / 'shared.db'}"
-    return request.getfixturevalue("server")
+    return request.getfixturevalue("server").url
 
 
 @pytest.fixture

@@ -17,7 +17,7 @@ from tuner.campaign.studied import (
     stored_study,
     study_of,
 )
-from tuner.campaign.telling import Telling, closing_launches
+from tuner.campaign.telling import Telling
 from tuner.campaign.together import Together, taking_part
 from tuner.comm.stage import has_choice
 from tuner.engine import gpu
@@ -44,7 +44,7 @@ from tuner.sweep.task import task_hash
 from tuner.sweep.workload import content_hash, needed_to_hold_out
 from tuner.trial.bench import Asked, Bench
 from tuner.trial.block import Blocks
-from tuner.trial.confirming import confirms
+from tuner.trial.confirming import closing_launches, confirms
 from tuner.trial.places import PlacesMaker
 from tuner.trial.taken import Windows
 
@@ -172,7 +172,8 @@ def measure_all(
     """
     with told_end(run):
         budget = Budget(loaded.sweep.search, run.stop_file, clock)
-        closing = closing_launches(loaded.sweep, scored=bool(loaded.task))
+        shared, scored = loaded.sweep.server.step_switch, bool(loaded.task)
+        closing = closing_launches(loaded.sweep, shared=shared, scored=scored)
         progress = Telling(progress, run, budget, closing)
         if budget.ends is not None:
             progress.note(budget.ends)

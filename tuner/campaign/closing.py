@@ -11,7 +11,7 @@ from tuner.ledger.record import TrialRecord
 from tuner.sweep.point import Point
 from tuner.trial.baselines import is_due_at_the_end, is_due_in_the_middle
 from tuner.trial.bench import Asked
-from tuner.trial.confirming import confirms
+from tuner.trial.confirming import closing_launches, confirms
 
 MAX_CONFIRMED = 3
 """Winners that are launched once more, where each one's own launch refutes it."""
@@ -54,9 +54,8 @@ def closing_s(search: Search) -> float:
 
 def has_closing(search: Search) -> bool:
     """Whether a run like this one has launches after its candidates, where its winner stands."""
-    sweep = search.bench.sweep
-    settings = bool(sweep.space.env or sweep.space.flags)
-    return sweep.baseline.launches > 1 or _confirms(search) or settings
+    shared, scored = bool(search.blocks.of_sweep), bool(search.bench.task)
+    return closing_launches(search.bench.sweep, shared=shared, scored=scored) > 0
 
 
 def _confirming_s(search: Search) -> float:
@@ -131,6 +130,14 @@ def _confirmed(ledger: Ledger) -> int:
     return sum(each.role == "confirm" for each in after)
 
 
+def _winner(search: Search) -> tuple[Ledger, TrialRecord | None]:
+    """The ledger over all launches of the baseline so far, and its candidate to run; None where
+    that does not beat the baseline."""
+    settled, spec = search.settling.settled(), search.bench.sweep.search.objective
+    fastest, value = fastest_candidate(settled.ledger, spec, by_samples(settled, spec))
+    return settled.ledger, fastest if value is not None and value > 1 else None
+
+
 def _confirm_one(search: Search) -> bool:
     """Whether a launch was made.
 
@@ -140,14 +147,8 @@ def _confirm_one(search: Search) -> bool:
     since, and where it has a task to be scored by. It has windows on prompts that no candidate was
     measured on, where the baseline has.
     """
-    bench, spec, settled = (
-        search.bench,
-        search.bench.sweep.search.objective,
-        search.settling.settled(),
-    )
-    ledger = settled.ledger
-    fastest, value = fastest_candidate(ledger, spec, by_samples(settled, spec))
-    if fastest is None or value is None or value <= 1:
+    bench, (ledger, fastest) = search.bench, _winner(search)
+    if fastest is None:
         return False
     point, decision = fastest.at, None
     if "confirm" in bench.sweep.search.active_stages and not ledger.recommended:
@@ -175,15 +176,9 @@ def _confirm_one(search: Search) -> bool:
 def _without_speculation(search: Search) -> None:
     """Launch the winner's own settings without speculation once, where it has any: what they give
     is no gain of speculation's."""
-    bench, spec, settled = (
-        search.bench,
-        search.bench.sweep.search.objective,
-        search.settling.settled(),
-    )
-    ledger = settled.ledger
-    fastest, value = fastest_candidate(ledger, spec, by_samples(settled, spec))
+    bench, (ledger, fastest) = search.bench, _winner(search)
     settings = None if fastest is None or fastest.at is None else fastest.at.settings
-    if fastest is None or value is None or value <= 1 or settings is None:
+    if fastest is None or settings is None:
         return
     its, baseline = plain_config(bench.sweep, settings), server_config(bench.sweep, None)
     if its == baseline or ledger.plain(fastest) is not None:

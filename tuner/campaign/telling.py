@@ -10,8 +10,6 @@ from tuner.ledger.at_work import own_state, write_state
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.sweep.level import Rate, at
-from tuner.sweep.model import Sweep
-from tuner.trial.confirming import confirms
 from tuner.trial.phase import Phase
 
 
@@ -80,14 +78,6 @@ class Telling:
         left = each * (max(0, self._left) + self._closing)
         most = self._budget.left_s
         return round(left if most is None else max(0.0, min(left, most)), 1)
-
-
-def closing_launches(sweep: Sweep, *, scored: bool) -> int:
-    """The baseline again, the winner again, its settings without speculation: those that may come;
-    `scored`: there is a task."""
-    again = confirms(sweep, shared=sweep.server.step_switch, scored=scored)
-    settings = bool(sweep.space.env or sweep.space.flags)
-    return (sweep.baseline.launches > 1) + again + settings
 
 
 def _doing(phase: Phase) -> str:

@@ -26,8 +26,6 @@ from tuner.sweep.durations import parse_duration
 
 UNIT = "microseconds of one all-reduce; in brackets 95 % intervals over the rounds"
 OF_A_PRESET = "microseconds of all all-reduces of one verify pass together, as the preset has them"
-OTHERS = 5
-"""Settings that are shown beside those worth a server."""
 UNLIMITED = 10_000
 """A width that no table reaches."""
 
@@ -191,7 +189,7 @@ def _show_lines(
 
 def _shown(results: CommResults, decided: Screened) -> list[Measured]:
     found = {each.setting: each for each in results.measured}
-    return [found[setting] for setting in decided.shown(OTHERS)]
+    return [found[setting] for setting in decided.shown]
 
 
 def _cell(each: Measured, index: int) -> str:

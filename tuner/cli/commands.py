@@ -135,6 +135,7 @@ def plan(
     """
     from tuner.cli.show_plan import show_plan
     from tuner.estimate import earlier_runs
+    from tuner.ledger.newest import RESULTS
     from tuner.plan import make_plan
     from tuner.sweep.door import load_sweep, with_slots, with_trials
 
@@ -143,7 +144,7 @@ def plan(
         loaded = with_trials(loaded, trials.of_new_run())
     if slots is not None:
         loaded = with_slots(loaded, slots)
-    earlier = earlier_runs(Path("results") / loaded.sweep.name, loaded.sweep.engine.kind)
+    earlier = earlier_runs(RESULTS / loaded.sweep.name, loaded.sweep.engine.kind)
     made = make_plan(loaded, earlier, release, gpu_memory, launch)
     if trials is not None and (unused := unused_trials(made.loaded)):
         made = replace(made, notes=(*made.notes, unused))

@@ -8,16 +8,17 @@ import click
 
 from tuner.doctor.examine import examine_machine, examine_sweep
 from tuner.doctor.finding import Finding, exit_code
+from tuner.ledger.newest import RESULTS
 from tuner.sweep.door import load_sweep
 
 
 def run_doctor(file: Path | None, out: Path | None, engine: str | None, as_json: bool) -> int:
     """Print every finding. Returns 1 where one is a stop, else 0."""
     if file is None:
-        found = list(examine_machine(out or Path("results")))
+        found = list(examine_machine(out or RESULTS))
     else:
         loaded = load_sweep(file, engine=engine)
-        found = list(examine_sweep(loaded, out or Path("results") / loaded.sweep.name))
+        found = list(examine_sweep(loaded, out or RESULTS / loaded.sweep.name))
     if as_json:
         click.echo(json.dumps([each.to_json() for each in found], indent=2))
     else:

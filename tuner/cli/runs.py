@@ -16,6 +16,7 @@ from tuner.fastest import speedups_of
 from tuner.ledger.at_work import State, read_state
 from tuner.ledger.ended import read_ended
 from tuner.ledger.leftover import clear, leftovers
+from tuner.ledger.newest import RESULTS
 from tuner.ledger.run import Run
 from tuner.ledger.settled import settle
 from tuner.sweep.document import read_document
@@ -165,7 +166,7 @@ def ask_to_stop(path: Path) -> None:
 
 def clean(paths: list[Path], is_asked_for_all: bool, does: bool) -> int:
     """List what killed runs left, or remove it. Returns the exit code. Raises UserError."""
-    runs = sorted(file.parent for file in Path("results").glob("*/*/trials.jsonl"))
+    runs = sorted(file.parent for file in RESULTS.glob("*/*/trials.jsonl"))
     left, refusal = 0, None
     for path in runs if is_asked_for_all else paths:
         try:

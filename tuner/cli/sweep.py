@@ -30,6 +30,7 @@ from tuner.engine.process import interrupts_deferred
 from tuner.errors import EngineFailure, UserError
 from tuner.ledger.fleet_line import WorkerSettings
 from tuner.ledger.gpu_claims import Claims, claimed, gpus_used
+from tuner.ledger.newest import RESULTS
 from tuner.ledger.run import Run
 from tuner.memory.fits import machine_of, narrowed
 from tuner.memory.guard import guarded
@@ -169,7 +170,7 @@ def _folder(
     worker: WorkerSettings | None,
 ) -> Run:
     if options.resume is None:
-        root = options.out or Path("results") / loaded.sweep.name
+        root = options.out or RESULTS / loaded.sweep.name
         return begin_run(root, loaded, options.engine, machine, worker)
     engine = options.engine or Run.open(options.resume).settings.engine
     return reopen_run(options.resume, loaded, engine, machine)

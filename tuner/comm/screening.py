@@ -12,6 +12,8 @@ from tuner.measure.statistics import Interval
 
 THRESHOLD = 0.03
 """A difference below this is not worth a launch."""
+SHOWN_BESIDE = 5
+"""Settings that people are shown beside those worth a server."""
 
 
 @dataclass(frozen=True)
@@ -80,10 +82,11 @@ class Screened:
             order += [each.setting for each in self.collapse if each.into == kept.setting]
         return (*order, *(each.setting for each in self.drop))
 
-    def shown(self, others: int) -> tuple[Setting, ...]:
-        """Every kept one and `others` of the rest, in their order; the rest is in the JSON."""
+    @property
+    def shown(self) -> tuple[Setting, ...]:
+        """Every kept one and SHOWN_BESIDE of the rest, in their order; the JSON has the others."""
         kept = {each.setting for each in self.keep}
-        rest = [each for each in self.ranked() if each not in kept][:others]
+        rest = [each for each in self.ranked() if each not in kept][:SHOWN_BESIDE]
         return tuple(each for each in self.ranked() if each in kept or each in rest)
 
     def to_json(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Candidates of a ledger in memory: a few hundred bytes each, the rest left where the line is.
+"""A candidate's figures in memory: their numbers alone, the rest left where the line is.
 
 A run may have a hundred thousand of them, and a line as a record of Python objects takes twenty
 times what its numbers do. So the numbers of a concurrency are an array with a layout that all

@@ -6,9 +6,6 @@ from tuner.errors import UserError
 from tuner.report.findings import Findings
 from tuner.report.text import MISSING, code, count, duration, escaped, markdown_table
 
-OTHERS = 5
-"""Settings that are shown beside those worth a server."""
-
 
 def communication_words(findings: Findings) -> list[str]:
     """Paragraphs for "How it was searched"; [] where the run has no such stage.
@@ -45,7 +42,7 @@ def _how(results: CommResults, seconds: float | None) -> str:
 def _table(screening: Screening, results: CommResults) -> str:
     assert screening.screened is not None
     rows = {each.setting: each for each in results.measured}
-    ranked, shown = screening.screened.ranked(), screening.screened.shown(OTHERS)
+    ranked, shown = screening.screened.ranked(), screening.screened.shown
     smallest, largest = results.messages[0], results.messages[-1]
     header = ["setting", *(f"\u00b5s, {each.label()}" for each in (smallest, largest)), "verdict"]
     table = markdown_table(
