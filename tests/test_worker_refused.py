@@ -63,7 +63,7 @@ def test_a_storage_that_is_none(
     if url.startswith("postgresql") and storages._missing_driver(url) is not None:
         pytest.skip("no driver")
     said = refused(capfd, sweep, "--storage", url)
-    assert reason in said and "give an Optuna storage URL" in said
+    assert reason in said and "give an Optuna storage URL, such as sqlite:///" in said
 
 
 @pytest.mark.parametrize("name", ["", "two\nlines", "\x1b[31m", "x" * 600])

@@ -16,7 +16,7 @@ from tuner.search.asked import Asked
 from tuner.search.decision import Decision, Stage
 from tuner.search.samplers import missing_library
 from tuner.search.shown import Layout
-from tuner.search.storages import StorageUnusable
+from tuner.search.storages import GIVE_URL, StorageUnusable
 from tuner.search.stored import StoredStudy, open_own_study
 from tuner.search.study import Study
 from tuner.search.verdict import Figures, Verdict
@@ -188,5 +188,5 @@ def refuse_missing_library(loaded: LoadedSweep) -> None:
 
 def storage_refused(loaded: LoadedSweep, error: StorageUnusable) -> UserError:
     """The refusal of `search.storage`, at its line."""
-    message = f"{loaded.sweep.search.storage} cannot be used ({error}), give an Optuna storage URL"
+    message = f"{loaded.sweep.search.storage} cannot be used ({error}), {GIVE_URL}"
     return loaded.document().error(("search", "storage"), message)

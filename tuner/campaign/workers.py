@@ -13,7 +13,7 @@ from tuner.ledger.fleet_line import WorkerSettings
 from tuner.ledger.machine import machine_facts
 from tuner.ledger.run import Run
 from tuner.search.fleet import Fleet, UnlikeWorkersError, join
-from tuner.search.storages import StorageUnusable
+from tuner.search.storages import GIVE_URL, StorageUnusable
 from tuner.secrets import hidden, learn_url
 from tuner.sweep.credentials import without_secrets
 from tuner.sweep.door import LoadedSweep
@@ -101,7 +101,7 @@ def join_fleet(
             options.heartbeat_s,
         )
     except StorageUnusable as error:
-        message = f"--storage {where} cannot be used ({error}), give an Optuna storage URL"
+        message = f"--storage {where} cannot be used ({error}), {GIVE_URL}"
         raise UserError(message) from error
     except UnlikeWorkersError as error:
         raise UserError(

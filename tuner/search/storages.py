@@ -17,6 +17,9 @@ CONNECT_S = 10
 WAIT_S = 60
 """For a SQLite file that somebody reads; a run must not lose its study to a long look at it."""
 
+GIVE_URL = "give an Optuna storage URL, such as sqlite:///study.db or postgresql://USER@HOST/NAME"
+"""What would be right, for a refusal."""
+
 Storage = RDBStorage
 """A database with studies in it."""
 
