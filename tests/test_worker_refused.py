@@ -11,7 +11,7 @@ import sqlalchemy
 from tests.databases import PASSWORD, Postgres, running_postgres
 from tests.sweeps import tiny_sweep
 from tuner.cli import main
-from tuner.search import fleet, storages
+from tuner.search import joining, storages
 from tuner.search.storages import open_storage
 
 SECRET = "Zq8-written-by-a-user"
@@ -27,7 +27,7 @@ def sweep(tmp_path: Path) -> Path:
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is waited for in real life is there or not at the first look here."""
     patient = SimpleNamespace(sleep=lambda _: None, monotonic=time.monotonic)
-    monkeypatch.setattr(fleet, "time", patient)
+    monkeypatch.setattr(joining, "time", patient)
 
 
 def refused(capfd: pytest.CaptureFixture[str], sweep: Path, *words: str) -> str:
@@ -91,7 +91,7 @@ def test_another_sweep_on_the_study(
 ) -> None:
     url = f"sqlite:///{tmp_path / 'shared.db'}"
     space = tiny_sweep(tmp_path).space
-    fleet.join(url, "tiny", {"the sweep file (its hash)": "0123"}, "one", space, 100).close()
+    joining.join(url, "tiny", {"the sweep file (its hash)": "0123"}, "one", space, 100).close()
     said = refused(capfd, sweep, "--storage", url)
     assert "is another search: its workers have the sweep file (its hash) 0123" in said
 

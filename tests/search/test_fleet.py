@@ -11,7 +11,8 @@ from sqlalchemy.exc import OperationalError
 from tests.databases import missing_postgres, postgres, running_postgres
 from tests.sweeps import tiny_sweep
 from tuner.search import storages
-from tuner.search.fleet import GRACE, Fleet, UnlikeWorkersError, join
+from tuner.search.fleet import Fleet
+from tuner.search.joining import GRACE, UnlikeWorkersError, join
 from tuner.search.storages import StorageUnusable, open_storage
 from tuner.search.verdict import Figures, Verdict
 from tuner.search.verdict_json import verdict_from, verdict_json

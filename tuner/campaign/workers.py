@@ -12,7 +12,8 @@ from tuner.errors import UserError
 from tuner.ledger.fleet_line import WorkerSettings
 from tuner.ledger.machine import machine_facts
 from tuner.ledger.run import Run
-from tuner.search.fleet import Fleet, UnlikeWorkersError, join
+from tuner.search.fleet import Fleet
+from tuner.search.joining import UnlikeWorkersError, join
 from tuner.search.storages import GIVE_URL, StorageUnusable
 from tuner.secrets import hidden, learn_url
 from tuner.sweep.credentials import without_secrets

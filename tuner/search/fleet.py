@@ -9,9 +9,7 @@ point from the first moment, so both sides see the same.
 """
 
 import json
-import random
 import threading
-import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -20,36 +18,23 @@ from typing import Any
 import optuna
 from optuna.distributions import BaseDistribution
 from optuna.storages import RDBStorage
-from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
-from sqlalchemy.exc import ArgumentError
 
 from tuner.search.dimensions import combination, distribution
-from tuner.search.storages import StorageUnusable, open_storage, reason_of
+from tuner.search.storages import StorageUnusable, reason_of
 from tuner.search.verdict import Outcome, Verdict
 from tuner.search.verdict_json import verdict_from, verdict_json
 from tuner.sweep.point import Point
 from tuner.sweep.space import Space
 
-GRACE = 4
-"""Heartbeats that a worker may miss before it is taken for dead."""
-_OF_THE_URL = (ArgumentError, ImportError, ValueError)
-"""A URL that means nothing here, or a driver that is missing: the next try brings the same."""
-UNSAID_S = 10.0
-"""That a study is without an identity, at the most, while its creator lives."""
-_IDENTITY, _WORKER, _POINT, _VERDICT = (
-    f"specbench {name}" for name in ("identity", "worker", "point", "verdict")
+_WORKER, _POINT, _VERDICT, _WITHDRAWN = (
+    f"specbench {name}" for name in ("worker", "point", "verdict", "withdrawn")
 )
-_WITHDRAWN = "specbench withdrawn"
 _STATES: Mapping[Outcome, TrialState] = {
     "ok": TrialState.COMPLETE,
     "infeasible": TrialState.PRUNED,
     "failed": TrialState.FAIL,
 }
-
-
-class UnlikeWorkersError(Exception):
-    """The study is of another question. str() says what differs."""
 
 
 @dataclass(frozen=True)
@@ -213,71 +198,6 @@ class Fleet:
                     self.storage.record_heartbeat(number)
                 except Exception:
                     break  # it is away; the next beat may find it
-
-
-def join(
-    url: str, name: str, identity: Mapping[str, Any], worker: str, space: Space, heartbeat_s: int
-) -> Fleet:
-    """This worker's side of the study `name`, which the first worker creates.
-
-    `identity`: what all workers must have alike, by its name in a refusal. Raises StorageUnusable,
-    and UnlikeWorkersError where the study was begun with something else.
-    """
-    storage = _opened(url, heartbeat_s)
-    try:
-        number, known = _begun(storage, name, identity)
-    except UnlikeWorkersError:
-        raise
-    except Exception as error:
-        raise StorageUnusable(reason_of(error)) from error
-    differing = [name for name, value in identity.items() if known.get(name) != value]
-    if differing:
-        first = differing[0]
-        raise UnlikeWorkersError(
-            f"its workers have {first} {_shown(known.get(first))}, this one has "
-            f"{_shown(identity[first])}"
-        )
-    return Fleet(storage, number, worker, space, heartbeat_s)
-
-
-def _begun(
-    storage: RDBStorage, name: str, identity: Mapping[str, Any]
-) -> tuple[int, Mapping[str, Any]]:
-    """The study, and the identity that it was begun with; one that is not there is begun here.
-
-    Who creates it says what it is of; everybody else waits for that, not to say something else.
-    """
-    directions = [StudyDirection.MAXIMIZE]
-    try:
-        number = storage.create_new_study(directions, name)
-        storage.set_study_user_attr(number, _IDENTITY, dict(identity))
-    except optuna.exceptions.DuplicatedStudyError:
-        number = storage.get_study_id_from_name(name)
-    end = time.monotonic() + UNSAID_S
-    while (known := storage.get_study_user_attrs(number).get(_IDENTITY)) is None:
-        if storage.get_n_trials(number) or storage.get_study_directions(number) != directions:
-            raise UnlikeWorkersError("it is no study of specbench workers")
-        if time.monotonic() > end:  # whoever created it was killed in that moment
-            storage.set_study_user_attr(number, _IDENTITY, dict(identity))
-        time.sleep(0.1)
-    return number, known
-
-
-def _opened(url: str, heartbeat_s: int) -> RDBStorage:
-    """The storage; tried again, since workers that begin together in an empty database make its
-    tables at the same time, and one of them is refused."""
-    for wait in (0.5, 1.5, 3.0):
-        try:
-            return open_storage(url, heartbeat_s=heartbeat_s, grace_s=GRACE * heartbeat_s)
-        except StorageUnusable as error:
-            if error.__cause__ is None or isinstance(error.__cause__, _OF_THE_URL):
-                raise
-            time.sleep(wait * random.uniform(0.5, 1.5))
-    return open_storage(url, heartbeat_s=heartbeat_s, grace_s=GRACE * heartbeat_s)
-
-
-def _shown(value: Any) -> str:
-    return "none" if value in (None, [], "") else json.dumps(value).strip('"')
 
 
 def _distributions(space: Space) -> dict[str, BaseDistribution]:
