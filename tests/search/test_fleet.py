@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from sqlalchemy.exc import OperationalError
@@ -202,3 +203,69 @@ def test_postgres_without_its_driver_says_what_to_install(monkeypatch: pytest.Mo
     monkeypatch.setattr(storages, "find_spec", lambda _: None)
     with pytest.raises(StorageUnusable, match=r"pip install 'sglang-specbench\[postgres\]'"):
         open_storage("postgresql://somebody@somewhere/db")
+
+
+def test_a_worker_that_is_resumed_at_once_has_its_own_point_back(
+    joined: Joined, space: Space
+) -> None:
+    """After SIGKILL it would ask for its own point in vain until the dead call's claim is stale,
+    and leave a row in the database each time."""
+    killed, other = joined("one"), joined("other")
+    assert killed.claim(space.points[0], 9) and other.claim(space.points[1], 9)
+    killed._over.set()
+    again = joined("one")
+    assert again.look().live == {space.points[1]: "other"}
+    assert again.claim(space.points[0], 9) and not again.claim(space.points[1], 9)
+    assert again.look().live == {space.points[0]: "one", space.points[1]: "other"}
+
+
+def test_a_verdict_whose_worker_died_while_telling_it_stands(
+    joined: Joined, space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = joined("one")
+    assert killed.claim(space.points[0], 9)
+    with monkeypatch.context() as patch:
+        patch.setattr(killed.storage, "set_trial_state_values", _lost)
+        with pytest.raises(StorageUnusable):
+            killed.publish(space.points[0], FOUND)
+    killed._over.set()
+    told = joined("one").look().told
+    assert [each.verdict for each in told] == [FOUND]
+
+
+def test_a_claim_whose_answer_is_lost_is_no_claim(
+    joined: Joined, space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database goes away in the moment of a claim: it is written, and nobody knows."""
+    one, other = joined("one"), joined("other")
+    create = one.storage.create_new_trial
+
+    def create_and_lose(*words: Any, **more: Any) -> int:
+        create(*words, **more)
+        return _lost()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(one.storage, "create_new_trial", create_and_lose)
+        with pytest.raises(StorageUnusable):
+            one.claim(space.points[0], 9)
+    assert one.look().live == {}
+    assert other.claim(space.points[0], 9) and not one.claim(space.points[0], 9)
+
+
+def test_a_claim_of_a_worker_that_died_before_its_first_heartbeat_is_freed(
+    joined: Joined, space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the others wait for it for ever, and its point is never measured."""
+    killed, other = joined("killed"), joined("other")
+    with monkeypatch.context() as patch:
+        patch.setattr(killed.storage, "record_heartbeat", _lost)
+        with pytest.raises(StorageUnusable):
+            killed.claim(space.points[0], 9)
+    end = time.monotonic() + 20 * GRACE
+    while other.look().live and time.monotonic() < end:
+        time.sleep(0.2)
+    assert other.claim(space.points[0], 9)
+
+
+def _lost(*_: object, **__: object) -> int:
+    raise OperationalError("SELECT 1", {}, Exception("the server closed the connection"))

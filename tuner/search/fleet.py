@@ -10,12 +10,13 @@ point from the first moment, so both sides see the same.
 
 import json
 import threading
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import optuna
+import sqlalchemy
 from optuna.distributions import BaseDistribution
 from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState, create_trial
@@ -82,10 +83,10 @@ class Fleet:
     def look(self) -> Sight:
         """Free what dead workers had claimed, and see what others do and found."""
         try:
-            stale = self.storage._get_stale_trial_ids(self.study)
-            for number in stale:
-                with suppress(optuna.exceptions.UpdateFinishedTrialError):  # by another worker
-                    self.storage.set_trial_state_values(number, TrialState.FAIL)
+            self._beat_for_the_silent()
+            for number in self.storage._get_stale_trial_ids(self.study):
+                self._fail(number)
+            self._give_up_leftovers()
             trials = self.storage.get_all_trials(self.study, deepcopy=False)
         except Exception as error:  # whatever the database's driver raises
             raise StorageUnusable(reason_of(error)) from error
@@ -144,12 +145,42 @@ class Fleet:
         self._over.set()
         if self._heart is not None:
             self._heart.join(timeout=self.heartbeat_s + 1)
-        for number in self._claims.values():
-            try:
-                self._withdraw(number)
-            except Exception:
-                break
         self._claims.clear()
+        with suppress(Exception):
+            self._give_up_leftovers()
+
+    def _running(self) -> Sequence[FrozenTrial]:
+        states = (TrialState.RUNNING,)
+        return self.storage.get_all_trials(self.study, deepcopy=False, states=states)
+
+    def _beat_for_the_silent(self) -> None:
+        """Give the first heartbeat to claims without one, after which they can go stale: whoever
+        made them was killed, or lost the database, before it. Optuna takes them for alive for ever.
+        """
+        running = {each._trial_id for each in self._running()}
+        beat: sqlalchemy.ColumnClause[int] = sqlalchemy.column("trial_id")
+        beats = sqlalchemy.select(beat).select_from(sqlalchemy.table("trial_heartbeats", beat))
+        with self.storage.engine.begin() as connection:
+            beating = connection.execute(beats.where(beat.in_(running))).scalars().all()
+        for number in running.difference(beating):
+            self.storage.record_heartbeat(number)
+
+    def _give_up_leftovers(self) -> None:
+        """Claims of this worker's name that it does not hold: of an earlier call of its run, which
+        was killed, or one whose answer was lost on the way."""
+        held = set(self._claims.values())
+        for trial in self._running():
+            attributes = trial.user_attrs
+            if attributes.get(_WORKER) != self.worker or trial._trial_id in held:
+                continue
+            if _VERDICT in attributes:  # it was ended between its verdict and its state
+                self._fail(trial._trial_id)
+            else:
+                self._withdraw(trial._trial_id)
+
+    def _fail(self, number: int) -> None:
+        with suppress(optuna.exceptions.UpdateFinishedTrialError):  # by another worker
+            self.storage.set_trial_state_values(number, TrialState.FAIL)
 
     def _end(self, number: int, verdict: Verdict, value: list[float] | None) -> bool:
         """False for a claim that was taken from us meanwhile."""
@@ -161,8 +192,9 @@ class Fleet:
         return True
 
     def _withdraw(self, number: int) -> None:
-        self.storage.set_trial_user_attr(number, _WITHDRAWN, True)
-        self.storage.set_trial_state_values(number, TrialState.FAIL)
+        with suppress(optuna.exceptions.UpdateFinishedTrialError):  # it was taken for dead
+            self.storage.set_trial_user_attr(number, _WITHDRAWN, True)
+            self.storage.set_trial_state_values(number, TrialState.FAIL)
 
     def _create(
         self,
