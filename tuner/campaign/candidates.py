@@ -131,11 +131,12 @@ class _Candidates:
         together = self.search.together
         if together is None:
             return self._proposed(())
-        while together.look() and self.search.room > len(self.flight.tags):
+        wanted, begun = self.search.wanted, sum(len(each.points) for each in self.flight.tags)
+        while together.look() and not together.is_full(wanted) and self.search.room > begun:
             proposal = self._proposed(together.elsewhere)
             if proposal is None:
                 return None
-            if together.claim(proposal.point, self.search.wanted):
+            if together.claim(proposal.point, wanted):
                 return proposal
             self.search.study.withdraw(proposal, ELSEWHERE)
         return None
@@ -192,7 +193,7 @@ class _Candidates:
         search.pace.took(going.began, records)
         search.study.tell(going.proposal, verdict_of(records[0], spec))
         _tell_unasked(search, records[1:])
-        _publish(search, records)
+        _publish(search, records, going.points)
         for record in records:
             search.progress.recorded(record, standing_of(search, record))
             self.failures = self.failures + 1 if record.outcome == "failed" else 0
@@ -219,12 +220,14 @@ def _tell_unasked(search: Search, records: Sequence[TrialRecord]) -> None:
         search.study.tell_unasked(record.at, verdict)
 
 
-def _publish(search: Search, records: Sequence[TrialRecord]) -> None:
-    """Tell other workers, where there are some."""
-    for record in records:
-        if search.together is not None and record.at is not None:
-            verdict = verdict_of(record, search.bench.sweep.search.objective)
-            search.together.publish(record.at, verdict)
+def _publish(
+    search: Search, records: Sequence[TrialRecord], claimed: Collection[Point] = ()
+) -> None:
+    """Tell other workers, where there are some; `claimed` was to be measured."""
+    if search.together is not None:
+        spec = search.bench.sweep.search.objective
+        found = {each.at: verdict_of(each, spec) for each in records if each.at is not None}
+        search.together.publish(found, claimed)
 
 
 def _finish_cut_off(search: Search) -> None:

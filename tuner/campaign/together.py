@@ -1,7 +1,7 @@
 """A run that is one of several workers on a search: what others do is kept to, and told."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
@@ -40,14 +40,15 @@ class Together:
     _heard: set[int] = field(default_factory=set)
     _sight: Sight = field(default_factory=lambda: Sight((), {}))
     _unpublished: dict[Point, Verdict] = field(default_factory=dict)
+    _own: set[Point] = field(default_factory=set)
+    """Points that this worker's ledger has."""
     _is_away: bool = False
 
     def begin(self, study: Study, own: Sequence[tuple[Point, Verdict]]) -> None:
         """Take part: `own` is what this worker's ledger has from an earlier call."""
         self._study = study
-        self.look()
-        known = {each.point for each in self._sight.told if each.worker == self.fleet.worker}
-        self._unpublished = {point: verdict for point, verdict in own if point not in known}
+        self._own = {point for point, _ in own}
+        self._unpublished = dict(own)
         self.look()
 
     @property
@@ -58,21 +59,21 @@ class Together:
 
     @property
     def of_others(self) -> int:
-        """Candidates that others have measured or are measuring."""
+        """Candidates that others have measured or are measuring, and this worker has not."""
         own = self.fleet.worker
         told = {each.point for each in self._sight.told if each.worker != own}
-        return len(told | self.elsewhere.keys())
+        return len((told | self.elsewhere.keys()) - self._own)
 
     def look(self) -> bool:
         """Publish what is not published yet, and tell the study what others have found. False
         while the database is away."""
-        for point, verdict in list(self._unpublished.items()):
-            if self._reached(partial(self.fleet.publish, point, verdict)) is None:
-                return False
-            del self._unpublished[point]
-        sight = self._reached(self.fleet.look)
-        if sight is None:
+        if (sight := self._reached(self.fleet.look)) is None:
             return False
+        if self._unpublished:
+            if not self._all_published(sight):
+                return False
+            if (sight := self._reached(self.fleet.look)) is None:
+                return False
         self._sight = sight
         for each in sight.told:
             if each.number in self._heard:
@@ -81,6 +82,22 @@ class Together:
             if each.worker != self.fleet.worker and self._study is not None:
                 self._study.tell_unasked(each.point, each.verdict)
         self._write()
+        return True
+
+    def is_full(self, wanted: int) -> bool:
+        """Whether so many are measured or claimed, as the last look had it."""
+        return self._sight.taken >= wanted
+
+    def _all_published(self, sight: Sight) -> bool:
+        """Whether the others know everything now. What was told is not told again, also where the
+        database went away before it could say so."""
+        known = {each.point for each in sight.told if each.worker == self.fleet.worker}
+        for point, verdict in list(self._unpublished.items()):
+            if point in known:
+                self.fleet.release(point)
+            elif self._reached(partial(self.fleet.publish, point, verdict)) is None:
+                return False
+            del self._unpublished[point]
         return True
 
     def claim(self, point: Point, most: int) -> bool | None:
@@ -96,9 +113,14 @@ class Together:
             return True
         return before
 
-    def publish(self, point: Point, verdict: Verdict) -> None:
-        """Tell the others, now or as soon as the database is back."""
-        self._unpublished[point] = verdict
+    def publish(self, found: Mapping[Point, Verdict], claimed: Collection[Point] = ()) -> None:
+        """Tell the others, now or as soon as the database is back; what was claimed for that and
+        not measured is theirs again."""
+        self._own.update(found)
+        self._unpublished.update(found)
+        for point in claimed:
+            if point not in found:
+                self.fleet.release(point)
         self.look()
 
     def better(self, value: float) -> str | None:

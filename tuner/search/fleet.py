@@ -58,10 +58,10 @@ class Sight:
     live: Mapping[Point, str]
     """Points that are being measured, and by whom."""
 
-    def of(self, worker: str) -> int:
-        """Points that a worker has measured or is measuring."""
-        told = {each.point for each in self.told if each.worker == worker}
-        return len(told | {point for point, who in self.live.items() if who == worker})
+    @property
+    def taken(self) -> int:
+        """Points that were measured or are being measured, whoever does."""
+        return len({each.point for each in self.told} | self.live.keys())
 
 
 @dataclass
@@ -126,6 +126,11 @@ class Fleet:
             self._claims[point] = number
         self._beat_from_now_on()
         return True
+
+    def release(self, point: Point) -> None:
+        """Give up a claim; the others see that with the next look."""
+        with self._lock:
+            self._claims.pop(point, None)
 
     def publish(self, point: Point, verdict: Verdict) -> None:
         """Tell the others what was found of a point, claimed or not."""
