@@ -4,6 +4,7 @@ are played: as many candidates as were asked for, each once, and nothing that is
 from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,7 +12,9 @@ from tests.fleet_played import HEARTBEAT_S, IDENTITY, PlayedWorker, shared_file,
 from tests.sweeps import Listener
 from tests.test_slots_played import a_sweep
 from tuner.campaign import together as joint
+from tuner.campaign.together import Together
 from tuner.choice import fastest_candidate
+from tuner.ledger.fleet_line import FleetLine, OtherWorker, read_fleet
 from tuner.search.fleet import Fleet
 from tuner.search.joining import join
 from tuner.search.verdict import Verdict
@@ -180,3 +183,64 @@ def test_a_resumed_worker_that_finds_no_database_at_first_tells_nothing_twice(
     again = worker.again()
     together(again)
     assert not away and len(another(loaded, url).look().told) == len(again.points) == 3
+
+
+def test_what_was_measured_as_ctrl_c_came_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is in the ledger; without a word of it another worker measures it again."""
+    loaded = a_sweep(tmp_path, "sampler: random, stages: [], trials: 3")
+    url = shared_file(tmp_path)
+    publish, struck = Together.publish, list[bool]()
+
+    def interrupted(self: Together, *words: Any) -> None:
+        if not struck:
+            struck.append(True)
+            raise KeyboardInterrupt
+        publish(self, *words)
+
+    monkeypatch.setattr(Together, "publish", interrupted)
+    worker = PlayedWorker.begin(loaded, url, "one")
+    worker.go()
+    assert isinstance(worker.error, KeyboardInterrupt) and len(worker.points) == 1
+    seen = another(loaded, url).look()
+    assert [each.point.key for each in seen.told] == worker.points and not seen.live
+
+
+def taking_part(loaded: LoadedSweep, url: str, *names: str) -> list[Together]:
+    """Workers that only look and tell."""
+    found = []
+    for name in names:
+        worker = PlayedWorker.begin(loaded, url, name)
+        line = FleetLine(study=loaded.sweep.name, worker=name)
+        found.append(Together(another(loaded, url, name), worker.run, line, print))
+    return found
+
+
+@pytest.mark.parametrize(("one", "other"), [(1.5, 1.4), (1.4, 1.5), (1.5, 1.5), (1.5, 0.9)])
+def test_one_worker_has_the_winner(tmp_path: Path, one: float, other: float) -> None:
+    """Exactly one launches it once more: not both, also of equals, and not none of them, as where
+    each goes by its own ledger, whose figures a later baseline has moved."""
+    loaded = a_sweep(tmp_path, "trials: 4")
+    workers = taking_part(loaded, shared_file(tmp_path), "one", "other")
+    for worker, value, point in zip(workers, (one, other), loaded.space.points, strict=False):
+        worker.publish({point: Verdict("ok", value)})
+    for worker in workers:
+        worker.look()
+    elsewhere = [each.fastest_elsewhere() for each in workers]
+    assert elsewhere.count(None) == 1
+    assert elsewhere[int(other > one)] is None
+    assert "1.500 times its own baseline, of worker" in (elsewhere[0] or elsewhere[1] or "")
+
+
+def test_what_breaks_a_limit_is_nobody_s_best(tmp_path: Path) -> None:
+    loaded = a_sweep(tmp_path, "trials: 4")
+    one, other = taking_part(loaded, shared_file(tmp_path), "one", "other")
+    fast, slow = loaded.space.points[:2]
+    other.publish({fast: Verdict("ok", 1.9, excess=0.1), slow: Verdict("ok", 1.2)})
+    one.look()
+    assert "1.200 times" in (one.fastest_elsewhere() or "")
+    line = read_fleet(one.run.fleet_file)
+    assert line is not None and line.others == [
+        OtherWorker(name="other", candidates=2, best=slow.label(), best_value=1.2)
+    ]

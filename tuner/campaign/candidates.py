@@ -39,6 +39,7 @@ def search_candidates(search: Search) -> None:
     except BaseException as error:
         with interrupts_deferred():
             candidates.flight.abort(error)
+            _publish_the_rest(search)
         raise
     if not candidates.has_failed:
         close(search)
@@ -228,6 +229,13 @@ def _publish(
         spec = search.bench.sweep.search.objective
         found = {each.at: verdict_of(each, spec) for each in records if each.at is not None}
         search.together.publish(found, claimed)
+
+
+def _publish_the_rest(search: Search) -> None:
+    """Tell other workers what is in the ledger and was not told: an interrupt came in between."""
+    if search.together is not None:
+        untold = search.together.untold(search.bench.run.ledger().candidates)
+        _publish(search, untold)
 
 
 def _finish_cut_off(search: Search) -> None:

@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from tuner.engine.process import interrupts_deferred
 from tuner.ledger.fleet_line import FleetLine, OtherWorker, write_fleet
+from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.search.fleet import Fleet, Sight
 from tuner.search.storages import StorageUnusable
@@ -123,21 +124,27 @@ class Together:
                 self.fleet.release(point)
         self.look()
 
-    def better(self, value: float) -> str | None:
-        """Who has measured a faster candidate than that, in words; None where nobody has."""
-        found = [
-            (each.verdict.value, each)
-            for each in self._sight.told
-            if each.worker != self.fleet.worker
-            and each.verdict.outcome == "ok"
-            and not each.verdict.excess
-            and each.verdict.value is not None
-            and each.verdict.value > value
-        ]
-        if not found:
+    def fastest_elsewhere(self) -> str | None:
+        """The fastest candidate of all workers, in words, where another one has it; else None.
+
+        By what was told, which is the same for all: if each went by its ledger, where a later
+        baseline has moved the figures, two workers could each take the other one for faster.
+        """
+        own = self.fleet.worker
+        untold = (each.value for each in self._unpublished.values() if each.is_answer)
+        told = [each for each in self._sight.told if each.verdict.is_answer]
+        first = max(told, key=lambda each: (each.verdict.value or 0, -each.number), default=None)
+        if first is None or first.worker == own or (value := first.verdict.value) is None:
             return None
-        speed, told = max(found, key=lambda pair: pair[0])
-        return f"{told.point.label()}, {speed:.3f} times its own baseline, of worker {told.worker}"
+        if value <= max([1.0, *(each or 0.0 for each in untold)]):
+            return None
+        return (
+            f"{first.point.label()}, {value:.3f} times its own baseline, of worker {first.worker}"
+        )
+
+    def untold(self, records: Sequence[TrialRecord]) -> list[TrialRecord]:
+        """Those of them that `publish` has not been called for."""
+        return [each for each in records if each.at not in self._own]
 
     def close(self) -> None:
         """Give up what is claimed and not measured."""
@@ -172,7 +179,8 @@ class Together:
             if each.worker == self.fleet.worker:
                 continue
             known = others.get(each.worker, OtherWorker(name=each.worker, candidates=0))
-            others[each.worker] = known.also(each.point, each.verdict.value)
+            value = each.verdict.value if each.verdict.is_answer else None
+            others[each.worker] = known.also(each.point, value)
         write_fleet(self.run, self.line.with_others(list(others.values())))
 
 
