@@ -11,7 +11,7 @@ from sqlalchemy.exc import OperationalError
 
 from tests.databases import missing_postgres, postgres, running_postgres
 from tests.sweeps import tiny_sweep
-from tuner.search import storages
+from tuner.search import joining, storages
 from tuner.search.fleet import Fleet
 from tuner.search.joining import GRACE, UnlikeWorkersError, join
 from tuner.search.storages import StorageUnusable, open_storage
@@ -269,3 +269,27 @@ def test_a_claim_of_a_worker_that_died_before_its_first_heartbeat_is_freed(
 
 def _lost(*_: object, **__: object) -> int:
     raise OperationalError("SELECT 1", {}, Exception("the server closed the connection"))
+
+
+def test_all_workers_of_a_study_beat_alike(url: str, space: Space, request) -> None:
+    """To one that expects a beat each second, a living one that beats every 30 s is dead: its
+    point would be measured twice, again and again."""
+    name = request.node.name
+    first = join(url, name, IDENTITY, "first", space, 7)
+    with pytest.raises(
+        UnlikeWorkersError, match=r"its workers have --heartbeat 7, this one has 1$"
+    ):
+        join(url, name, IDENTITY, "hasty", space, 1)
+    other = join(url, name, IDENTITY, "other", space)
+    assert other.heartbeat_s == first.heartbeat_s == other.storage.heartbeat_interval == 7
+    assert other.storage.grace_period == first.storage.grace_period == 7 * GRACE
+
+
+def test_a_specbench_that_tells_otherwise_is_refused(
+    joined: Joined, url: str, space: Space, request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not a traceback in the middle of its search, at the first thing that it cannot read."""
+    joined("one")
+    monkeypatch.setattr(joining, "FORMAT", 2)
+    with pytest.raises(UnlikeWorkersError, match="specbench's findings 1, this one has 2"):
+        join(url, request.node.name, IDENTITY, "newer", space, 1)

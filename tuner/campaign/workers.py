@@ -34,7 +34,8 @@ class WorkerOptions:
     """An Optuna storage URL."""
     study: str | None = None
     """None: the sweep's name."""
-    heartbeat_s: int = 30
+    heartbeat_s: int | None = None
+    """None: as the other workers have it."""
 
     def __post_init__(self) -> None:
         """Hide the URL's password from now on, whatever becomes of it."""

@@ -21,7 +21,12 @@ _OF_THE_URL = (ArgumentError, ImportError, ValueError)
 """A URL that means nothing here, or a driver that is missing: the next try brings the same."""
 UNSAID_S = 10.0
 """That a study is without an identity, at the most, while its creator lives."""
+HEARTBEAT_S = 30
+"""Where nobody says another."""
+FORMAT = 1
+"""Of what workers tell each other (`Told`): one of another version could not read it."""
 _IDENTITY = "specbench identity"
+_FORMAT, _HEARTBEAT = "the format of specbench's findings", "--heartbeat"
 
 
 class UnlikeWorkersError(Exception):
@@ -29,20 +34,32 @@ class UnlikeWorkersError(Exception):
 
 
 def join(
-    url: str, name: str, identity: Mapping[str, Any], worker: str, space: Space, heartbeat_s: int
+    url: str,
+    name: str,
+    identity: Mapping[str, Any],
+    worker: str,
+    space: Space,
+    heartbeat_s: int | None = None,
 ) -> Fleet:
     """This worker's side of the study `name`, which the first worker creates.
 
-    `identity`: what all workers must have alike, by its name in a refusal. Raises StorageUnusable,
-    and UnlikeWorkersError where the study was begun with something else.
+    `identity`: what all workers must have alike, by its name in a refusal. `heartbeat_s`: whoever
+    beats less often than another one expects would be dead to that one, so it is the study's; None:
+    as that has it. Raises StorageUnusable, and UnlikeWorkersError where the study was begun with
+    something else.
     """
-    storage = _opened(url, heartbeat_s)
+    storage = _opened(url, heartbeat_s or HEARTBEAT_S)
+    identity = {**identity, _FORMAT: FORMAT, _HEARTBEAT: heartbeat_s or HEARTBEAT_S}
     try:
         number, known = _begun(storage, name, identity)
     except UnlikeWorkersError:
         raise
     except Exception as error:
         raise StorageUnusable(reason_of(error)) from error
+    beats_s = known.get(_HEARTBEAT)
+    if heartbeat_s is None and isinstance(beats_s, int) and beats_s > 0:
+        identity = {**identity, _HEARTBEAT: beats_s}
+        storage.heartbeat_interval, storage.grace_period = beats_s, GRACE * beats_s
     differing = [name for name, value in identity.items() if known.get(name) != value]
     if differing:
         first = differing[0]
@@ -50,7 +67,7 @@ def join(
             f"its workers have {first} {_shown(known.get(first))}, this one has "
             f"{_shown(identity[first])}"
         )
-    return Fleet(storage, number, worker, space, heartbeat_s)
+    return Fleet(storage, number, worker, space, identity[_HEARTBEAT])
 
 
 def _begun(
