@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DisconnectionError, OperationalError
 
-from tests.databases import missing_postgres, postgres, running_postgres
+from tests.databases import Postgres, missing_postgres, postgres, running_postgres
 from tests.sweeps import tiny_sweep
 from tuner.search import joining, storages
 from tuner.search.fleet import Fleet
 from tuner.search.joining import GRACE, UnlikeWorkersError, join
-from tuner.search.storages import StorageUnusable, open_storage
+from tuner.search.storages import StorageUnusable, open_storage, reason_of
 from tuner.search.verdict import Figures, Verdict
 from tuner.search.verdict_json import verdict_from, verdict_json
 from tuner.sweep.level import Rate
@@ -276,9 +276,7 @@ def test_all_workers_of_a_study_beat_alike(url: str, space: Space, request) -> N
     point would be measured twice, again and again."""
     name = request.node.name
     first = join(url, name, IDENTITY, "first", space, 7)
-    with pytest.raises(
-        UnlikeWorkersError, match=r"its workers have --heartbeat 7, this one has 1$"
-    ):
+    with pytest.raises(UnlikeWorkersError, match=r"workers have --heartbeat 7, this one has 1$"):
         join(url, name, IDENTITY, "hasty", space, 1)
     other = join(url, name, IDENTITY, "other", space)
     assert other.heartbeat_s == first.heartbeat_s == other.storage.heartbeat_interval == 7
@@ -293,3 +291,45 @@ def test_a_specbench_that_tells_otherwise_is_refused(
     monkeypatch.setattr(joining, "FORMAT", 2)
     with pytest.raises(UnlikeWorkersError, match="specbench's findings 1, this one has 2"):
         join(url, request.node.name, IDENTITY, "newer", space, 1)
+
+
+def test_hosts_of_two_time_zones_agree_who_is_alive(
+    url: str, space: Space, request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL has each session's own zone: nine hours of it made every claim stale at once."""
+    one = join(url, request.node.name, IDENTITY, "one", space, 7)
+    assert one.claim(space.points[0], 9)
+    monkeypatch.setenv("PGTZ", "Asia/Tokyo")
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    east = join(url, request.node.name, IDENTITY, "east", space, 7)
+    assert east.look().live == {space.points[0]: "one"}
+    assert east.claim(space.points[1], 9)
+    assert len(one.look().live) == 2
+    one.close()
+    east.close()
+
+
+def test_a_database_whose_host_is_gone_is_given_up_in_a_while(request) -> None:
+    """A call into the void would wait for hours, and the worker with it; what the URL says of that
+    stands."""
+    server: Postgres = request.getfixturevalue("server")
+    given = f"{server.url}&tcp_user_timeout=7000"
+    for url, limit in ((server.url, str(1000 * storages.SILENT_S)), (given, "7000")):
+        storage = open_storage(url)
+        connection = storage.engine.raw_connection()
+        parameters = connection.driver_connection.info.get_parameters()
+        assert parameters["tcp_user_timeout"] == limit and parameters["keepalives_idle"] == "10"
+        connection.close()
+        storage.engine.dispose()
+
+
+def test_a_reason_is_in_words() -> None:
+    """SQLAlchemy's own of a lost connection is "()"."""
+    try:
+        try:
+            raise OSError("server closed the connection")
+        except OSError as lost:
+            raise DisconnectionError() from lost
+    except DisconnectionError as error:
+        assert reason_of(error) == "server closed the connection"
+    assert reason_of(DisconnectionError()) == "DisconnectionError"
