@@ -149,9 +149,11 @@ class Together:
     def close(self) -> None:
         """Give up what is claimed and not measured."""
         if self._unpublished and not self.look():
+            count = len(self._unpublished)
+            what = "1 result is" if count == 1 else f"{count} results are"
             self.note(
-                f"{len(self._unpublished)} results are in this run's ledger and not in the shared "
-                "study: resume the worker when the database is back"
+                f"{what} in this run's ledger and not in the shared study: resume the worker when "
+                "the database is back"
             )
         self.fleet.close()
 

@@ -108,7 +108,7 @@ def join_fleet(
     except UnlikeWorkersError as error:
         raise UserError(
             f"study {settings.study} of {where} is another search: {error}; give another --study "
-            "or the same sweep"
+            "or what its workers have"
         ) from error
 
 
