@@ -16,6 +16,8 @@ from tuner.search.storages import open_storage
 
 SECRET = "Zq8-written-by-a-user"
 ESCAPED = "Zq8%40written%20by-a-user"
+ODD = "Zq8/written by'a\"user<now>"
+"""What SQLAlchemy takes as it is, and would end a URL in a sentence."""
 
 
 @pytest.fixture
@@ -39,7 +41,7 @@ def refused(capfd: pytest.CaptureFixture[str], sweep: Path, *words: str) -> str:
     out, err = capfd.readouterr()
     assert out == "" and not runs.exists()
     assert len(err.splitlines()) == 1 and err.startswith("specbench: "), err
-    for secret in (PASSWORD, SECRET, ESCAPED, "Zq8@written by-a-user"):
+    for secret in (PASSWORD, SECRET, ESCAPED, "Zq8@written by-a-user", *ODD.split("/")):
         assert secret not in err
     return err
 
@@ -52,6 +54,8 @@ def refused(capfd: pytest.CaptureFixture[str], sweep: Path, *words: str) -> str:
         (f"postgresql://me:{SECRET}@127.0.0.1:1/db", "refused"),
         (f"postgresql://me:{ESCAPED}@127.0.0.1:1/db", "refused"),
         (f"postgresql://127.0.0.1:1/db?user=me&password={SECRET}", "refused"),
+        (f"postgresql://127.0.0.1:1/db?user=me&sslpassword={SECRET}", "refused"),
+        (f"postgresql://me:{ODD}@127.0.0.1:1/db", "refused"),
         (f"postgresql://me:{SECRET}@[::1/db", "cannot be used"),
         (f"mysql+pymysql://me:{SECRET}@127.0.0.1/db", "its driver is not installed"),
         (f"redis://:{SECRET}@127.0.0.1/0", "redis"),

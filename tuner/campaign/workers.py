@@ -15,7 +15,7 @@ from tuner.ledger.run import Run
 from tuner.search.fleet import Fleet
 from tuner.search.joining import UnlikeWorkersError, join
 from tuner.search.storages import GIVE_URL, StorageUnusable
-from tuner.secrets import hidden, learn_url
+from tuner.secrets import hidden_word, learn_url
 from tuner.sweep.credentials import without_secrets
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.shown import shortened
@@ -92,7 +92,7 @@ def join_fleet(
         raise loaded.document().error(
             ("engine", "kind"), "an endpoint has nothing to share with others, use specbench sweep"
         )
-    where = hidden(options.storage)
+    where = hidden_word(options.storage)
     try:
         return join(
             options.storage,
