@@ -1,6 +1,7 @@
 """What several workers measure together, with searches and databases that are real and servers that
 are played: as many candidates as were asked for, each once, and nothing that is found is lost."""
 
+import time
 from collections import Counter
 from collections.abc import Collection
 from pathlib import Path
@@ -14,7 +15,11 @@ from tests.test_slots_played import a_sweep
 from tuner.campaign import together as joint
 from tuner.campaign.together import Together
 from tuner.choice import fastest_candidate
+from tuner.cli.show import _answer as show_answer
 from tuner.ledger.fleet_line import FleetLine, OtherWorker, read_fleet
+from tuner.report.answer import answer
+from tuner.report.findings import Findings
+from tuner.result import summarise_run
 from tuner.search.fleet import Fleet
 from tuner.search.joining import join
 from tuner.search.verdict import Verdict
@@ -244,3 +249,60 @@ def test_what_breaks_a_limit_is_nobody_s_best(tmp_path: Path) -> None:
     assert line is not None and line.others == [
         OtherWorker(name="other", candidates=2, best=slow.label(), best_value=1.2)
     ]
+
+
+def test_a_database_that_is_only_read_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is full, or a copy took over: a line each two seconds for a night hides the rest."""
+    monkeypatch.setattr(joint, "RETRY_S", 0.01)
+    loaded = a_sweep(tmp_path, "sampler: random, stages: [], trials: 4")
+    url = shared_file(tmp_path)
+    real, tries = Fleet.claim, list[Point]()
+
+    def refused(fleet: Fleet, point: Point, most: int) -> bool:
+        tries.append(point)
+        if 2 < len(tries) < 20:
+            raise joint.StorageUnusable("attempt to write a readonly database")
+        return real(fleet, point, most)
+
+    monkeypatch.setattr(Fleet, "claim", refused)
+    waits: list[float] = []
+    worker = PlayedWorker.begin(loaded, url, "one")
+    monkeypatch.setattr(joint.Together, "may_change", counting(waits))
+    together(worker)
+    assert len(worker.points) == 4
+    said = [each for each in worker.listener.notes if "shared study can" in each]
+    assert [" be reached again" in each for each in said] == [False, True]
+    assert len(waits) >= 17  # it waits between two tries
+
+
+def counting(calls: list[float]) -> Any:
+    real = joint.Together.may_change
+
+    def may_change(self: Together, wanted: int) -> bool:
+        calls.append(time.monotonic())
+        return real(self, wanted)
+
+    return may_change
+
+
+def test_a_worker_to_which_nothing_is_left_has_not_failed(tmp_path: Path) -> None:
+    """A fleet's script takes exit code 1 for a broken host; and its report must not say that there
+    is no answer, or, of one with slow candidates, that no speculation is fastest."""
+    loaded = a_sweep(tmp_path, "sampler: random, stages: [], trials: 4")
+    url = shared_file(tmp_path)
+    late, slow = PlayedWorker.begin(loaded, url, "late"), PlayedWorker.begin(loaded, url, "slow")
+    other = another(loaded, url)
+    for point in loaded.space.points[:3]:
+        other.publish(point, Verdict("ok", 3.25))
+    together(slow)
+    together(late)
+    assert (len(slow.points), len(late.points)) == (1, 0)
+    found = summarise_run(late.run)
+    assert found.exit_code == 0 and "other workers came first" in found.verdict
+    for run in (late.run, slow.run):
+        first = answer(Findings(run))
+        assert "another worker has a faster candidate, 3.250 times its own baseline" in first[1]
+        assert "another worker has a faster" in show_answer(summarise_run(run))
+    assert "No candidate was measured here" in answer(Findings(late.run))[0]

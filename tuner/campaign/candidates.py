@@ -123,7 +123,7 @@ class _Candidates:
         search = self.search
         if search.together is None or self.is_over or self.has_failed or search.study.stopped:
             return False
-        return search.budget.why_not() is None and search.together.may_change()
+        return search.budget.why_not() is None and search.together.may_change(search.wanted)
 
     def _next(self) -> Proposal | None:
         """The next proposal; None where there is none, or none before something has ended."""
@@ -137,9 +137,12 @@ class _Candidates:
             proposal = self._proposed(together.elsewhere)
             if proposal is None:
                 return None
-            if together.claim(proposal.point, wanted):
+            claimed = together.claim(proposal.point, wanted)
+            if claimed:
                 return proposal
             self.search.study.withdraw(proposal, ELSEWHERE)
+            if claimed is None:
+                return None
         return None
 
     def _proposed(self, elsewhere: Collection[Point]) -> Proposal | None:

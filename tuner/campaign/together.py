@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from tuner.engine.process import interrupts_deferred
 from tuner.ledger.fleet_line import FleetLine, OtherWorker, write_fleet
@@ -43,7 +43,8 @@ class Together:
     _unpublished: dict[Point, Verdict] = field(default_factory=dict)
     _own: set[Point] = field(default_factory=set)
     """Points that this worker's ledger has."""
-    _is_away: bool = False
+    _away: Literal["reading", "writing"] | None = None
+    """What the database did not do at the last try."""
 
     def begin(self, study: Study, own: Sequence[tuple[Point, Verdict]]) -> None:
         """Take part: `own` is what this worker's ledger has from an earlier call."""
@@ -96,7 +97,7 @@ class Together:
         for point, verdict in list(self._unpublished.items()):
             if point in known:
                 self.fleet.release(point)
-            elif self._reached(partial(self.fleet.publish, point, verdict)) is None:
+            elif self._reached(partial(self.fleet.publish, point, verdict), "writing") is None:
                 return False
             del self._unpublished[point]
         return True
@@ -104,12 +105,15 @@ class Together:
     def claim(self, point: Point, most: int) -> bool | None:
         """Whether the point is this worker's, of `most` that all together measure; None while the
         database is away."""
-        return self._reached(partial(self.fleet.claim, point, most))
+        return self._reached(partial(self.fleet.claim, point, most), "writing")
 
-    def may_change(self) -> bool:
-        """Wait for what others do, or for the database; False where neither can bring anything."""
-        before = bool(self.elsewhere) or self._is_away
-        if not self.look() or self.elsewhere:
+    def may_change(self, wanted: int) -> bool:
+        """Wait for what others do, or for the database; False where neither can bring anything, as
+        where all that is wanted has been measured."""
+        before = bool(self.elsewhere) or self._away is not None
+        if self.look() and not self.elsewhere and self.is_full(wanted):
+            return False
+        if self.elsewhere or self._away:
             self.wait(min(RETRY_S, self.fleet.heartbeat_s / 2))
             return True
         return before
@@ -157,21 +161,27 @@ class Together:
             )
         self.fleet.close()
 
-    def _reached(self, act: Callable[[], Answer]) -> Answer | None:
-        """What `act` gives, or True for nothing; None while the database is away, which is said."""
+    def _reached(
+        self, act: Callable[[], Answer], does: Literal["reading", "writing"] = "reading"
+    ) -> Answer | None:
+        """What `act` gives, or True for nothing; None while the database is away, which is said.
+
+        One that can be read and not written (it is full, or a copy took over) is away until it is
+        written again.
+        """
         try:
             found = act()
         except StorageUnusable as error:
-            if not self._is_away:
+            if self._away is None:
                 self.note(
                     f"the shared study cannot be reached ({error}): this worker measures what it "
                     "has claimed, keeps it in its ledger and tries again"
                 )
-            self._is_away = True
+            self._away = does
             return None
-        if self._is_away:
+        if self._away is not None and does in (self._away, "writing"):
             self.note("the shared study can be reached again")
-            self._is_away = False
+            self._away = None
         return True if found is None else found  # type: ignore[return-value]
 
     def _write(self) -> None:

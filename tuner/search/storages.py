@@ -133,4 +133,6 @@ def reason_of(error: Exception) -> str:
     cause = next(telling, chain[-1])
     lines = [line for line in str(cause).splitlines() if any(map(str.isalpha, line))]
     told = hidden((lines or [type(cause).__name__])[0])
+    if isinstance(cause, KeyError):  # as Optuna says of a study or a trial that somebody deleted
+        return "what it had is gone from the database"
     return f"its driver is not installed: {told}" if isinstance(cause, ImportError) else told
