@@ -270,7 +270,7 @@ def test_a_prediction_that_allowed_for_what_came_is_no_miss(name: str) -> None:
 
 
 def test_a_lucky_launch_is_not_recommended() -> None:
-    """Three points within 1.8 %, launches that differ by 1 %: the others tell which one had luck."""
+    """Three points within 1.8 %, launches that differ by 1 %: other points tell which had luck."""
     where = landscape("h200_two_levels")
     found = [search(where, seed) for seed in range(10)]
     assert sum(told.near(recommended(study)) for study, told in found) >= 9
