@@ -13,10 +13,10 @@ Not played: racing, prompts that are held out, the winner's settings without spe
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from benchmarks.landscape import TEXT_NOISE, Landscape
-from tuner.again import MAX_CONFIRMED, once_more
+from tuner.again import MAX_CONFIRMED, Recommended, as_weighed, once_more
 from tuner.alike import Ratio, by_lines
 from tuner.choice import answer_of
 from tuner.ledger.lines import Ledger
@@ -30,7 +30,6 @@ from tuner.sweep.level import Level
 from tuner.sweep.model import ObjectiveSpec
 from tuner.sweep.point import Point
 
-Recommended = tuple[Point, Decision]
 METRIC = "output_tok_s"
 
 
@@ -69,13 +68,16 @@ class Answering:
         lines.append(("baseline", self._at(None, 1, float(end)), None))
         ledger, ratio = self._settled(lines)
         while confirm and end < len(launches) + 1 + MAX_CONFIRMED:
-            found = once_more(ledger, self.spec, ratio, recommended)
             confirmed = {each.point for role, each, _ in lines if role == "confirm"}
+            ledger = ledger if confirmed else as_weighed(ledger, recommended)
+            weighed = ledger.smoothed
+            found = once_more(ledger, self.spec, ratio, recommended)
             if found is None or found[0].at in confirmed:
                 break
             end += 1
             lines.append(("confirm", self._at(found[0].at, 1, float(end)), found[1]))
             ledger, ratio = self._settled(lines)
+            ledger = replace(ledger, weighed=weighed)
         best, _ = answer_of(ledger, self.spec, ratio)
         return None if best is None else best.at
 
@@ -148,19 +150,19 @@ class Answering:
     def _launched(self, server: Server, level: int) -> Launched:
         key = server, level
         if key not in self._shown:
-            self._shown[key] = self._windows(server, level)
+            self._shown[key] = self.windows(server.point, server.number, level)
         return Launched(server.at, self._shown[key])
 
-    def _windows(self, server: Server, level: int) -> tuple[Window, ...]:
+    def windows(self, point: Point | None, number: int, level: int) -> tuple[Window, ...]:
         """Windows whose pooled figure is what the launch shows. Their luck is what the landscape
         gives a level of a launch, that of prompts what it gives the launch's texts."""
         landscape, load = self.landscape, self.landscape.load
-        key = "" if server.point is None else server.point.key
-        draw = random.Random(f"{landscape.name}:{self.seed}:{key}:{server.number}:{level}:windows")
+        key = "" if point is None else point.key
+        draw = random.Random(f"{landscape.name}:{self.seed}:{key}:{number}:{level}:windows")
         prompts, tokens = max(load.requests, level), load.output_tokens
-        speed = landscape.throughput(server.point, self.seed, server.number)[level]
+        speed = landscape.throughput(point, self.seed, number)[level]
         waves = _centred(draw, landscape.noise / 3 * math.sqrt(load.repeats), load.repeats)
-        spread = 0.0 if server.point is None else TEXT_NOISE * math.sqrt(prompts)
+        spread = 0.0 if point is None else TEXT_NOISE * math.sqrt(prompts)
         texts = _centred(draw, spread, prompts)
         return tuple(
             Window(
@@ -168,8 +170,8 @@ class Answering:
                 prompts * tokens / speed * (1 + wave),
                 0.0,
                 tuple(
-                    _sample(str(number), tokens, level * tokens / speed * (1 + wave) * (1 + text))
-                    for number, text in enumerate(texts)
+                    _sample(str(prompt), tokens, level * tokens / speed * (1 + wave) * (1 + text))
+                    for prompt, text in enumerate(texts)
                 ),
             )
             for wave in waves

@@ -24,9 +24,10 @@ from itertools import product
 from pathlib import Path
 from statistics import mean, median
 
-from benchmarks.answering import Answering, Recommended
+from benchmarks.answering import Answering
 from benchmarks.comm import Stage, comm_stage
 from benchmarks.landscape import FOLDER, Landscape
+from tuner.again import Recommended
 from tuner.search.samplers import missing_library
 from tuner.search.study import Study
 from tuner.search.verdict import Verdict
@@ -220,7 +221,7 @@ def summarised(searches: list[Search | None]) -> dict[str, float | int | None]:
     if not done:
         return dict.fromkeys(FIGURES)
     losses = [each.loss for each in done if each.loss is not None]
-    near = [1 <= (1 - loss) * WITHIN for loss in losses]
+    near = [(1 - loss) * WITHIN >= 1 for loss in losses]
     return {
         "median_launches": median(each.launches for each in done),
         "median_hours": round(median(each.hours for each in done), 3),

@@ -1,7 +1,9 @@
 """Which candidate is launched once more, after the last one."""
 
+from dataclasses import replace
+
 from tuner.alike import Ratio
-from tuner.choice import complexity, fastest_candidate, is_refuted, is_tied
+from tuner.choice import complexity, falls_short, fastest_candidate, is_refuted, is_tied
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import TrialRecord
 from tuner.search.decision import Decision
@@ -10,6 +12,20 @@ from tuner.sweep.point import Point
 
 MAX_CONFIRMED = 3
 """Winners that are launched once more, where each one's own launch refutes it."""
+
+
+Recommended = tuple[Point, Decision]
+"""The search's choice by all measurements together, and why."""
+
+
+def as_weighed(ledger: Ledger, recommended: Recommended | None) -> Ledger:
+    """The same with what the search makes of its candidates by all measurements together."""
+    if recommended is None:
+        return ledger
+    smoothed = recommended[1].smoothed
+    measured = [(each.trial, each.at) for each in ledger.candidates if each.outcome == "ok"]
+    weighed = {trial: smoothed[at] for trial, at in measured if at is not None and at in smoothed}
+    return replace(ledger, weighed=weighed)
 
 
 def winner_of(ledger: Ledger, spec: ObjectiveSpec, ratio: Ratio) -> TrialRecord | None:
@@ -22,7 +38,7 @@ def once_more(
     ledger: Ledger,
     spec: ObjectiveSpec,
     ratio: Ratio,
-    recommended: tuple[Point, Decision] | None,
+    recommended: Recommended | None,
 ) -> tuple[TrialRecord, Decision | None] | None:
     """The candidate whose own launch is next; None where none beats the baseline.
 
@@ -55,5 +71,7 @@ def _is_better(
     if chosen.trial == fastest.trial or chosen.fell_behind or is_refuted(ledger, chosen, spec):
         return False
     return not (
-        is_tied(chosen, fastest, spec, ratio) and complexity(fastest.at) <= complexity(chosen.at)
+        is_tied(chosen, fastest, spec, ratio)
+        and complexity(fastest.at) <= complexity(chosen.at)
+        and not falls_short(ledger, fastest, chosen)
     )

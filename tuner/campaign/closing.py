@@ -2,13 +2,12 @@
 
 from itertools import takewhile
 
-from tuner.again import MAX_CONFIRMED, once_more, winner_of
+from tuner.again import MAX_CONFIRMED, as_weighed, once_more, winner_of
 from tuner.alike import by_samples
 from tuner.campaign.going import Search, standing_of
 from tuner.engine.base import plain_config, server_config
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import TrialRecord
-from tuner.sweep.point import Point
 from tuner.trial.baselines import is_due_at_the_end, is_due_in_the_middle
 from tuner.trial.bench import Asked
 from tuner.trial.confirming import closing_launches, confirms
@@ -142,10 +141,11 @@ def _confirm_one(search: Search) -> bool:
     measured on, where the baseline has.
     """
     bench, settled = search.bench, search.settling.settled()
-    ledger, spec = settled.ledger, bench.sweep.search.objective
-    recommended = None
-    if "confirm" in bench.sweep.search.active_stages and not ledger.recommended:
+    spec, recommended = bench.sweep.search.objective, None
+    if "confirm" in bench.sweep.search.active_stages and not settled.ledger.recommended:
         recommended = search.study.recommended()
+    is_first = not _confirmed(settled.ledger)
+    ledger = as_weighed(settled.ledger, recommended if is_first else None)
     found = once_more(ledger, spec, by_samples(settled, spec), recommended)
     if found is None:
         return False
@@ -161,7 +161,8 @@ def _confirm_one(search: Search) -> bool:
         search.progress.note(f"{why}, the winner has no launch of its own")
         search.unclosed.append(why)
         return False
-    asked = Asked("confirm", point, decision, held_out=unseen)
+    smoothed = ledger.smoothed if is_first else {}
+    asked = Asked("confirm", point, decision, held_out=unseen, smoothed=smoothed)
     with search.pace.launching() as records:
         record = bench.measure(asked, search.baseline).record
         records.append(record)
