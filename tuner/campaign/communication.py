@@ -13,6 +13,7 @@ from tuner.engine.sglang.all_reduce import logged_backend
 from tuner.errors import UserError
 from tuner.ledger.run import Run
 from tuner.sweep.door import LoadedSweep
+from tuner.sweep.durations import spell_time
 from tuner.sweep.point import Point
 from tuner.whole import write_json
 
@@ -58,7 +59,7 @@ def _measured(loaded: LoadedSweep, run: Run, progress: Progress) -> Screening:
     baseline = run.ledger().baseline
     back_end = None if baseline is None else logged_backend(run.log_file(baseline.launch_id))
     settings, seconds = expected(loaded)
-    about = f", about {seconds / 60:.0f} min" if seconds >= 60 else ""
+    about = f", about {spell_time(seconds)}" if seconds >= 60 else ""
     progress.step(f"communication: timing all-reduces under {settings} settings{about}")
     return screen(
         loaded, back_end, os.environ, lambda line: progress.step(f"communication: {line}")
