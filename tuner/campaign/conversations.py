@@ -124,7 +124,8 @@ def _talk(sweep: Sweep, prompts: Sequence[Prompt], server: Server, engine: Engin
     )
     number, has_text = 1, False
     while due := [each for each in talks.values() if not has_answers(each, number)]:
-        requests = engine.tokenise([turn_of(each, number) for each in due]).requests
+        turns = [turn_of(each, number) for each in due]
+        requests = engine.tokenise(sweep.model, sweep.server, turns).requests
         window = run_window(server.url, requests, load)
         server.check_alive()
         judge(window, len(requests))

@@ -225,7 +225,7 @@ class Run(RunFolder):
             file.truncate(ledger.size)
             file.seek(ledger.size)
             notes = [*([ledger.note] if ledger.note else []), *end_servers(self)]
-            keep_configs(self.models_file, self.sweep())
+            keep_configs(self.models_file, self.sweep(), self.settings.models)
             self._writing, self._held = file, Ledger(ledger.records, size=ledger.size)
             forget_state(self)
             try:
@@ -234,7 +234,7 @@ class Run(RunFolder):
                 self._writing = self._held = None
                 forget_state(self)
                 with suppress(UserError):  # a model that a server has fetched; its absence is shown
-                    keep_configs(self.models_file, self.sweep())
+                    keep_configs(self.models_file, self.sweep(), self.settings.models)
 
     def append(self, *records: TrialRecord) -> None:
         """Add a line each, on the disk when this returns. Only inside `locked`.
