@@ -33,7 +33,8 @@ from tuner.errors import UserError
 from tuner.ledger.ended import Ended, told_end, write_ended
 from tuner.ledger.fleet_line import WorkerSettings
 from tuner.ledger.machine import Facts, machine_facts
-from tuner.ledger.run import Run, RunSettings
+from tuner.ledger.run import Run
+from tuner.ledger.run_settings import RunSettings
 from tuner.measure.samples_file import read_samples
 from tuner.result import Result, summarise_run
 from tuner.search.fleet import Fleet
@@ -74,6 +75,7 @@ def begin_run(
         worker=worker,
         trials=loaded.sweep.search.trials,
         prompts=content_hash(loaded.prompts),
+        prompts_there=len(loaded.prompts),
         prompts_read=loaded.prompts_read,
         task=task_hash(loaded.task),
         beside=beside,
