@@ -129,6 +129,9 @@ def _prompt_notes(loaded: LoadedSweep) -> Iterator[str]:
     speculation comes from."""
     if loaded.prompts_read is not None:
         yield f"{loaded.sweep.workload.prompts} is read as {loaded.prompts_read}"
+    if loaded.answers:
+        count, file = len(loaded.answers), loaded.sweep.workload.answers
+        yield f"the answers between turns of {count} conversations are those of {file}"
     if writes_answers(loaded):
         own = loaded.sweep.engine.kind != "endpoint"
         yield (
