@@ -12,7 +12,7 @@ from tuner.comm.benchmark import expected_s
 from tuner.comm.carrier import Carrier, carriers, own_tokens
 from tuner.comm.job import Wanted
 from tuner.comm.measuring import measure_comm
-from tuner.comm.messages import MOST_SIZES, token_counts
+from tuner.comm.messages import sizes_of, token_counts
 from tuner.comm.narrowing import Narrowing, families, narrowing, undecided
 from tuner.comm.results import FORMAT, CommResults
 from tuner.comm.screening import Screened, screened_apart
@@ -203,5 +203,5 @@ def expected(loaded: LoadedSweep) -> tuple[int, float]:
     counts = token_counts(
         loaded.space.points, loaded.sweep.workload.concurrency, loaded.sweep.model.tp
     )
-    sizes = min(MOST_SIZES, len(frozenset().union(*counts.values())))
-    return settings, 0.0 if loaded.sweep.engine.kind == "simulated" else expected_s(settings, sizes)
+    simulated = loaded.sweep.engine.kind == "simulated"
+    return settings, 0.0 if simulated else expected_s(settings, sizes_of(counts))
