@@ -5,7 +5,7 @@ from pathlib import Path
 
 from tuner.campaign.budget import CLOCK, Budget, Clock, Pace
 from tuner.campaign.candidates import search_candidates
-from tuner.campaign.communication import Narrowed, narrowed_by_comm
+from tuner.campaign.communication import narrowed_by_comm
 from tuner.campaign.conversations import with_conversations
 from tuner.campaign.going import Progress, Search, Standing
 from tuner.campaign.placed import placed
@@ -19,7 +19,6 @@ from tuner.campaign.studied import (
 )
 from tuner.campaign.telling import Telling
 from tuner.campaign.together import Together, taking_part
-from tuner.comm.stage import has_choice
 from tuner.engine import gpu
 from tuner.engine.base import Engine
 from tuner.engine.sglang.launches import Launches
@@ -198,7 +197,7 @@ def measure_all(
                     placed(bench, loaded, watched, elsewhere) as there,
                     taking_part(fleet, run, watched.note) as own,
                 ):
-                    _search(there, loaded, budget, watched, clock, own, comm=elsewhere is None)
+                    _search(there, loaded, budget, watched, clock, own, here=elsewhere is None)
             finally:
                 showing.stop()
                 if showing.lost is not None:
@@ -217,9 +216,9 @@ def _search(
     clock: Clock,
     together: Together | None,
     *,
-    comm: bool,
+    here: bool,
 ) -> None:
-    """The baseline, then candidates. Not `comm`: the GPUs are not here to be timed."""
+    """The baseline, then candidates; `here` are the servers' GPUs, or elsewhere."""
     run, pace, blocks = bench.run, Pace(loaded.sweep, clock), Blocks.of(bench.engine, loaded)
     begun = run.ledger()
     pace.know(begun)
@@ -228,9 +227,7 @@ def _search(
     confirmed = confirms(bench.sweep, shared=bool(blocks.of_sweep), scored=bool(bench.task))
     prompts = len(loaded.prompts)
     baseline = _baseline(bench, _wanted(loaded, run), pace, progress, prompts, confirmed=confirmed)
-    left = narrowed_by_comm(loaded, run, budget, progress) if comm else Narrowed(loaded)
-    if not comm and has_choice(loaded):
-        progress.note("communication is not timed on a cluster: every setting is launched")
+    left = narrowed_by_comm(loaded, run, budget, progress, here=here)
     study = study_of(left.loaded, run, progress.note, left.timed, together)
     blocks, wanted = Blocks.of(bench.engine, left.loaded), _wanted(left.loaded, run)
     if (said := standing_words(begun, left.loaded.space, wanted)) is not None:

@@ -154,8 +154,9 @@ def screen(
     back_end: str | None,
     environment: Mapping[str, str],
     say: Callable[[str], None],
+    why_not: str | None = None,
 ) -> Screening:
-    """Time the settings that there is something to decide about.
+    """Time the settings that there is something to decide about, unless `why_not`.
 
     `say` gets a line of progress at a time. What stops the benchmark is in the answer, not
     raised; KeyboardInterrupt passes through, and no process is left.
@@ -165,7 +166,7 @@ def screen(
     points = tuple(undecided(loaded.space.points, carrier))
     if not points:
         return replace(found, not_measured=_nothing(back_end))
-    if (why := refusal(loaded.sweep, environment)) is not None:
+    if (why := why_not or refusal(loaded.sweep, environment)) is not None:
         return replace(found, not_measured=why)
     part = replace(loaded, space=replace(loaded.space, points=points))
     began = time.monotonic()
