@@ -132,7 +132,10 @@ def summarise_run(run: Run, samples: RawSamples | None = None) -> Result:
     plain = None if fastest is None else ledger.plain(fastest)
     plain = plain if plain is not None and plain.outcome == "ok" else None
     limits = LimitsFound.of(ledger, sweep.search)
+    worker = read_fleet(run.fleet_file)
     exit_code, verdict = _outcome(ledger, sweep, best, value)
+    if worker is not None and worker.elsewhere and ledger.baseline and not ledger.candidates:
+        exit_code, verdict = 0, "other workers came first to all candidates"
     if exit_code == 0 and far:
         verdict += f"; {far_words(ledger, far)}"
     if exit_code == 0 and best is None:
@@ -159,7 +162,7 @@ def summarise_run(run: Run, samples: RawSamples | None = None) -> Result:
         limits=limits,
         task=_task(baseline, again),
         plain=plain,
-        worker=read_fleet(run.fleet_file),
+        worker=worker,
         launches=0 if attached else ledger.next_launch,
         trials=len(ledger.candidates),
         exit_code=exit_code,

@@ -46,7 +46,7 @@ from tuner.sweep.door import LoadedSweep, load_sweep
 from tuner.sweep.fields import UNSET
 from tuner.sweep.point import Point
 from tuner.sweep.workload import pick
-from tuner.trial.attempt import load_at
+from tuner.trial.loads import load_at
 
 PRETENDED = "SGLANG_SIMULATE_ACC_LEN"
 COMPARED = 4
