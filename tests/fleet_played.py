@@ -59,7 +59,7 @@ class PlayedWorker:
         """Search until nothing is left; what is raised is kept."""
         sweep, who = self.loaded.sweep, self.run.settings.worker
         assert who is not None
-        engine = PlayedEngine(sweep.engine, sweep.timeouts, sweep.model)
+        engine = PlayedEngine(sweep.engine, sweep.timeouts)
         fleet = join(self.url, who.study, IDENTITY, who.name, self.loaded.space, HEARTBEAT_S)
         try:
             with self.run.locked():

@@ -16,6 +16,7 @@ from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.sweep.artificial import made_up
 from tuner.sweep.door import LoadedSweep
+from tuner.sweep.durations import spell_time
 from tuner.sweep.model import Sweep
 from tuner.trial.baselines import launches_again
 from tuner.trial.block import Blocks, launches_of
@@ -172,7 +173,7 @@ def estimate_of(
         trials=trials,
         launch_s=launch_s,
         measure_s=measure_s,
-        basis=f"{launch_s:.0f} s a launch, {launch_basis}; "
+        basis=f"{spell_time(launch_s)} a launch, {launch_basis}; "
         f"{speed:.4g} tok/s a stream, {speed_basis}",
         comm_s=expected(loaded)[1] if _times_comm(loaded) else 0.0,
         slots=slots,

@@ -24,6 +24,7 @@ from tuner.ledger.run import Run
 from tuner.ledger.settled import Settled, settle
 from tuner.limits import LimitsFound
 from tuner.measure.statistics import Interval
+from tuner.sweep.durations import spell_time
 from tuner.sweep.level import Level, Rate
 from tuner.sweep.model import ObjectiveSpec, SearchSpec, Sweep
 
@@ -239,7 +240,9 @@ def far_words(ledger: Ledger, far: tuple[TrialRecord, ...]) -> str:
 def _within(search: SearchSpec) -> str:
     """Where there is an end, that it was too near: nothing else ends a search so early."""
     if search.time_budget is not None:
-        return f", the time budget of {search.time_budget:g} s left no time for the first one"
+        return (
+            f", the time budget of {spell_time(search.time_budget)} left no time for the first one"
+        )
     return "" if search.deadline is None else ", the deadline left no time for the first one"
 
 

@@ -51,7 +51,7 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
     with pytest.MonkeyPatch.context() as patched:
         # SGLang's own spelling.
         patched.setenv("SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK", "0")
-        yield Case(SglangEngine(spec, limits, model, server), model, flags)
+        yield Case(SglangEngine(spec, limits, server), model, flags)
 
 
 def test_the_gpus_that_a_server_holds_are_known(case: Case, plain: Server) -> None:
