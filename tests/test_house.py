@@ -62,6 +62,7 @@ OWNERS = {
     "rich": {"cli"},
     "scipy": {"measure", "search"},  # statistics; non-negative least squares
     "sqlalchemy": {"search"},
+    "threadpoolctl": {"search"},
     "yaml": {"sweep", "engine"},  # the door; the simulated engine's presets
 }
 """Who uses which library."""

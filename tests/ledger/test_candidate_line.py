@@ -28,8 +28,12 @@ def full_record() -> TrialRecord:
     return a_candidate(
         7,
         point={
-            **{"num_steps": 2, "eagle_topk": 1, "num_draft_tokens": 3, "draft_tp": "target"},
-            **{"env": {"NCCL_PROTO": "LL"}, "flags": {"a": True, "b": 1, "c": 0.5, "d": "é"}},
+            "num_steps": 2,
+            "eagle_topk": 1,
+            "num_draft_tokens": 3,
+            "draft_tp": "target",
+            "env": {"NCCL_PROTO": "LL"},
+            "flags": {"a": True, "b": 1, "c": 0.5, "d": "é"},
         },
         checks=[{"check": "noisy", "level": "doubt", "message": "±7 %"}],
         outputs={
