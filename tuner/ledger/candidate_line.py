@@ -27,6 +27,7 @@ from tuner.ledger.record import (
 )
 from tuner.ledger.structs import struct_of
 from tuner.sweep.level import level_of
+from tuner.sweep.point import Point, PointJson
 
 _Whole = Annotated[int, Meta(ge=-LARGEST, le=LARGEST)]
 _Number = _Whole | float
@@ -60,21 +61,26 @@ class _Repeated:
 
     MOST = 10_000
 
-    def __init__(self, kind: Any) -> None:
-        self._decode, self._known = Decoder(kind).decode, dict[bytes, Any]()
+    def __init__(self, kind: Any, made: Callable[[Any], Any]) -> None:
+        """`made`: what is kept of a value."""
+        self._decode, self._made, self._known = Decoder(kind).decode, made, dict[bytes, Any]()
 
     def __call__(self, raw: Raw) -> Any:
         data = bytes(raw)
         if (found := self._known.get(data)) is None:
-            found = self._decode(data)
+            found = self._made(self._decode(data))
             if len(self._known) < self.MOST:
                 self._known[data] = found
         return found
 
 
-_env, _flags, _check = map(
-    _Repeated, (dict[str, str], dict[str, bool | _Number | str], dict[str, str])
-)
+def _with_pairs(values: dict[str, Any]) -> tuple[dict[str, Any], tuple[tuple[str, Any], ...]]:
+    return values, tuple(sorted(values.items()))
+
+
+_check = _Repeated(dict[str, str], itself)
+_env = _Repeated(dict[str, str], _with_pairs)
+_flags = _Repeated(dict[str, bool | _Number | str], _with_pairs)
 
 
 def read_candidate(data: bytes, line: Line) -> TrialRecord | None:
@@ -94,8 +100,7 @@ def _record(found: Any, line: Line) -> TrialRecord | None:
     if any(each.stops for each in found.outputs.values()):
         return None
     fields = asdict(found)
-    if (point := found.point) is not None:
-        fields["point"] = asdict(point) | {"env": _env(point.env), "flags": _flags(point.flags)}
+    fields["point"] = None if found.point is None else _point(found.point)
     fields["metrics"] = {name: _figures(each, line, name) for name, each in found.metrics.items()}
     if found.command is not None:
         fields["command"] = Later(line, "command", _IN_A_COMMAND, itself)
@@ -106,6 +111,12 @@ def _record(found: Any, line: Line) -> TrialRecord | None:
         if fields[name] is not None:
             fields[name] = validated(fields[name])
     return small_record(fields)
+
+
+def _point(its: Any) -> PointJson:
+    (env, pairs), (flags, set_flags) = _env(its.env), _flags(its.flags)
+    shape = its.num_steps, its.eagle_topk, its.num_draft_tokens, its.draft_tp
+    return PointJson(Point(*shape, pairs, set_flags), env, flags)
 
 
 def _figures(figures: dict[str, Any], line: Line, level: str) -> Figures:
