@@ -43,23 +43,26 @@ def compact(record: TrialRecord, line: Line) -> TrialRecord:
     if record.point is not None:
         parts = {name: _shared(record.point[name]) for name in ("env", "flags")}
         fields["point"] = {**record.point, **parts}
-    _share_empty(record)
+    _share_empty(fields)
+    _share_names(record)
     return record
 
 
-def _share_empty(record: TrialRecord) -> None:
-    """What most of them have alike: lists that are empty, and the names of what was given, which
-    is a set of 2 kB."""
-    _share(record, ("checks", "warm_steps", "broken"))
-    if record.asked is not None:
-        _share(record.asked, ("along", "beside", "drawn"))
-
-
-def _share(model: BaseModel, lists: tuple[str, ...]) -> None:
-    fields = model.__dict__
-    for name in lists:
+def _share_empty(fields: dict[str, Any]) -> None:
+    """Lists that most records have empty are one."""
+    for name in ("checks", "warm_steps", "broken"):
         if not fields[name]:
             fields[name] = _NONE
+    if (asked := fields["asked"]) is not None:
+        its = asked.__dict__
+        for name in ("along", "beside", "drawn"):
+            if not its[name]:
+                its[name] = _NONE
+        _share_names(asked)
+
+
+def _share_names(model: BaseModel) -> None:
+    """The names of what was given are a set of 2 kB, which most have alike."""
     names = model.__pydantic_fields_set__
     object.__setattr__(
         model, "__pydantic_fields_set__", _WRITTEN.setdefault(frozenset(names), names)
@@ -89,9 +92,9 @@ def small_record(fields: dict[str, Any]) -> TrialRecord:
     record = TrialRecord.__new__(TrialRecord)
     its = _BLANK.copy()
     its.update(fields)
+    _share_empty(its)
     object.__setattr__(record, "__dict__", its)
     object.__setattr__(record, "__pydantic_extra__", None)
     object.__setattr__(record, "__pydantic_private__", None)
     object.__setattr__(record, "__pydantic_fields_set__", _NAMES)
-    _share_empty(record)
     return record

@@ -100,6 +100,10 @@ def is_simulated(records: Sequence[TrialRecord], sweep: Sweep) -> bool:
     return sweep.engine.kind == SIMULATED or any(each.engine == SIMULATED for each in records)
 
 
+AT_ONCE = 1 << 18
+"""Bytes of the file to read at a time: a line alone is often longer than Python's own number."""
+
+
 def parse_ledger(data: bytes | BinaryIO, path: Path) -> Ledger:
     """The content of trials.jsonl; `path` is where it lies, for messages and for what is left
     there. Raises UserError with FILE:LINE."""
