@@ -40,6 +40,7 @@ _Line = struct_of(
     metrics=dict[str, dict[str, _Number | list[_Number] | _Part | None]],
     samples=str | None,
     checks=list[Raw],
+    outputs=Raw,
     broken=list[Any],
     **dict.fromkeys(("decision", "held_out", "place", "asked", "task"), Any),
 )
@@ -59,17 +60,16 @@ _IN_A_COMMAND = len(CommandShape.model_fields)
 class _Repeated:
     """Values that many lines have alike, each decoded once; nobody changes what a record holds."""
 
-    MOST = 10_000
-
-    def __init__(self, kind: Any, made: Callable[[Any], Any]) -> None:
-        """`made`: what is kept of a value."""
-        self._decode, self._made, self._known = Decoder(kind).decode, made, dict[bytes, Any]()
+    def __init__(self, kind: Any, made: Callable[[Any], Any], most: int = 10_000) -> None:
+        """`made`: what is kept of a value; of so many different ones at most."""
+        self._decode, self._made, self._most = Decoder(kind).decode, made, most
+        self._known: dict[bytes, Any] = {}
 
     def __call__(self, raw: Raw) -> Any:
         data = bytes(raw)
         if (found := self._known.get(data)) is None:
             found = self._made(self._decode(data))
-            if len(self._known) < self.MOST:
+            if len(self._known) < self._most:
                 self._known[data] = found
         return found
 
@@ -78,6 +78,16 @@ def _with_pairs(values: dict[str, Any]) -> tuple[dict[str, Any], tuple[tuple[str
     return values, tuple(sorted(values.items()))
 
 
+def _counted(outputs: dict[str, Any]) -> int:
+    """How many levels they are of. Raises ValueError where they speak against the candidate: such
+    ones are not left in the line."""
+    if any(each.stops for each in outputs.values()):
+        raise ValueError("outputs that are kept")
+    return len(outputs)
+
+
+_Outputs: Any = dict[str, struct_of(OutputsLine)]  # type: ignore[misc]
+_outputs = _Repeated(_Outputs, _counted, most=1000)
 _check = _Repeated(dict[str, str], itself)
 _env = _Repeated(dict[str, str], _with_pairs)
 _flags = _Repeated(dict[str, bool | _Number | str], _with_pairs)
@@ -97,15 +107,16 @@ def _record(found: Any, line: Line) -> TrialRecord | None:
     datetime.fromisoformat(found.started)
     if found.samples is not None:
         in_the_folder(found.samples)
-    if any(each.stops for each in found.outputs.values()):
-        return None
     fields = asdict(found)
     fields["point"] = None if found.point is None else _point(found.point)
     fields["metrics"] = {name: _figures(each, line, name) for name, each in found.metrics.items()}
     if found.command is not None:
         fields["command"] = Later(line, "command", _IN_A_COMMAND, itself)
-    if found.outputs:
-        fields["outputs"] = Later(line, "outputs", len(found.outputs), OutputsLine.model_validate)
+    if isinstance(found.outputs, Raw):
+        count = _outputs(found.outputs)
+        fields["outputs"] = (
+            Later(line, "outputs", count, OutputsLine.model_validate) if count else {}
+        )
     fields["checks"] = list(map(_check, found.checks))
     for name, validated in _PARTS.items():
         if fields[name] is not None:
