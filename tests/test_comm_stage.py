@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.sweeps import Listener, tiny_sweep
-from tuner.campaign.campaign import begin_run, reopen_run, run_sweep
+from tuner.campaign.campaign import begin_run, measure_all, reopen_run, run_sweep
 from tuner.comm.narrowing import OFF_PATH, SLOWER
 from tuner.engine.make import make_engine
 from tuner.errors import UserError
@@ -15,6 +15,7 @@ from tuner.plan import make_plan
 from tuner.report.run_report import write_report
 from tuner.result import Result
 from tuner.sweep.door import LoadedSweep, load_sweep
+from tuner.trial.places import Here
 
 STAGED = "stages: [comm, anchors, model, confirm], trials: 2"
 
@@ -97,6 +98,19 @@ def test_a_benchmark_that_cannot_be_made_stops_nothing(tmp_path: Path) -> None:
     report = write_report(run).read_text()
     assert "were not timed" in report
     assert "not said by its log" not in report
+
+
+def test_on_a_cluster_it_is_said_that_nothing_was_timed(tmp_path: Path) -> None:
+    """The report was silent: six launches where the reader expects the settings sorted out."""
+    loaded = tiny_sweep(tmp_path, search=STAGED)
+    run, listener = begin_run(tmp_path / "runs", loaded, None), Listener()
+    with run.locked():
+        measure_all(loaded, run, make_engine(loaded.sweep), listener, elsewhere=Here)
+    why = "the servers are on a cluster's nodes, and only GPUs here can be timed"
+    assert f"communication was not timed ({why}); all points stay" in listener.notes
+    assert not any("timing" in step for step in listener.steps)
+    report = write_report(run).read_text().replace("\\", "")
+    assert f"Communication settings were not timed: {why}." in report
 
 
 def test_where_sglangs_own_kernels_reduce_one_setting_is_enough(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -76,7 +77,10 @@ def test_every_configuration_gets_the_same_conversations(tmp_path: Path, ignore_
             assert all((each.tokens == 24) >= whole for each in by_id.values())
     assert len(seen) == 1
     assert "those answers are in conversations.jsonl, content" in write_report(run).read_text()
-    assert "# A run of it has the answers between turns written anew" in run.best_yaml.read_text()
+    assert (
+        "# Needs conversations.jsonl beside this file: the answers between"
+        in run.best_yaml.read_text()
+    )
 
 
 def test_answers_that_no_file_can_hold_are_kept_all_the_same(
@@ -150,6 +154,78 @@ def test_runs_of_other_answers_are_not_compared(tmp_path: Path) -> None:
     other.conversations_file.write_text(text.replace(said, f"{said}Well,"))
     with pytest.raises(NotComparable, match="the answers before later turns is"):
         compare([one, other])
+
+
+def other_answers(url: str, requests: Sequence[Request], load: Load) -> Window:
+    """A server whose next launch words things otherwise, as kernels that round otherwise do."""
+    window = run_window(url, requests, load)
+    said = [replace(each, text=f"Well, {each.text}") for each in window.samples]
+    return replace(window, samples=tuple(said))
+
+
+def test_a_run_of_best_yaml_sends_what_its_run_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is there to be compared: with answers of its own it was refused, nearly always."""
+    run = measured(asking(tmp_path), tmp_path / "out")
+    write_report(run)
+    monkeypatch.setattr("tuner.campaign.conversations.run_window", other_answers)
+    loaded = load_sweep(run.best_yaml)
+    plan = make_plan(loaded)
+    assert plan.estimate.by_role["answers"] == 0
+    assert (
+        "the answers between turns of 2 conversations are those of conversations.jsonl"
+        in "".join(plan.notes)
+    )
+    again = measured(loaded, tmp_path / "again")
+    assert again.conversations_file.read_bytes() == run.conversations_file.read_bytes()
+    compare([run, again])
+    # Its own best.yaml goes on with the same.
+    write_report(again)
+    assert load_sweep(again.best_yaml).answers == loaded.answers
+    # Without the file it is another question, and compare-report says so.
+    anew = measured(asking(tmp_path), tmp_path / "anew")
+    with pytest.raises(NotComparable, match="the answers before later turns is"):
+        compare([run, anew])
+
+
+def test_answers_that_a_file_lacks_are_written(tmp_path: Path) -> None:
+    run = measured(asking(tmp_path), tmp_path / "out")
+    first, _ = run.conversations_file.read_text(encoding="utf-8").splitlines(keepends=True)
+    (tmp_path / "some.jsonl").write_text(first)
+    path = asking(tmp_path).path
+    path.write_text(path.read_text().replace("turns: all,", "turns: all, answers: some.jsonl,"))
+    loaded = load_sweep(path)
+    assert make_plan(loaded).estimate.by_role["answers"] == 1
+    again = measured(loaded, tmp_path / "again")
+    told = again.conversations_file.read_text(encoding="utf-8").splitlines(keepends=True)
+    assert told[0] == first and len(told) == 2
+
+
+@pytest.mark.parametrize(
+    ("answers", "turns", "said"),
+    [
+        ("gone.jsonl", "all", "gone.jsonl: No such file"),
+        ("p.jsonl", "all", "it answers none of the prompts' conversations"),
+        ("other.jsonl", "all", "its conversation '82' is not that of the prompts"),
+        ("other.jsonl", "first", "answers stand between turns, write turns: all, or remove it"),
+        ("other.jsonl", "theirs", "the prompts have answers of their own, remove it"),
+    ],
+)
+def test_answers_that_are_none_are_refused_before_anything_is_launched(
+    tmp_path: Path, answers: str, turns: str, said: str
+) -> None:
+    path = asking(tmp_path).path
+    talk = [
+        {"role": r, "content": c} for r, c in (("user", "x"), ("assistant", "y"), ("user", "z"))
+    ]
+    (tmp_path / "other.jsonl").write_text(json.dumps({"id": "82", "messages": talk}) + "\n")
+    text = path.read_text().replace("turns: all,", f"turns: all, answers: {answers},")
+    if turns == "theirs":
+        text = text.replace("p.jsonl", "other.jsonl")
+    path.write_text(text.replace("turns: all", f"turns: {turns.replace('theirs', 'all')}"))
+    with pytest.raises(UserError, match=re.escape(said)):
+        load_sweep(path)
 
 
 def test_a_server_that_cannot_answer_ends_the_run_before_it_measures(tmp_path: Path) -> None:

@@ -246,6 +246,16 @@ def test_names_are_looked_up_as_the_hub_does(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("offline", [True, False])
+def test_a_revision_is_fetched_as_the_sweep_names_it(tmp_path: Path, offline: bool) -> None:
+    """What `hf download org/name` brings is another commit, and the servers fail as before."""
+    hub = Hub(tmp_path, offline)
+    model = local("target", "org/name", hub, "v2")
+    (found,) = presence.presence(model, hub, loads_weights=False)
+    assert f"neither a folder nor in {tmp_path} at v2" in found.message
+    assert "hf download org/name --revision v2" in (found.todo or "")
+
+
+@pytest.mark.parametrize("offline", [True, False])
 @pytest.mark.parametrize(
     ("name", "todo"),
     [

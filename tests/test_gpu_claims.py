@@ -1,5 +1,6 @@
 """Two specbench on one GPU measure each other: the second one is told, and does not begin."""
 
+import errno
 import json
 import os
 import signal
@@ -15,6 +16,7 @@ from click.testing import CliRunner
 from tests.cli.test_long_runs import until
 from tests.engine.fake_nvml import FakeNvml
 from tuner.cli.commands import specbench
+from tuner.doctor.examine import locks_of
 from tuner.engine import gpu
 from tuner.errors import UserError
 from tuner.ledger.gpu_claims import FOLDER_VARIABLE, Claims, claimed, gpus_used, holders
@@ -227,6 +229,33 @@ def test_a_folder_of_locks_that_is_somebody_else_s_holds_up_nobody(
     with held(sweep, {FOLDER_VARIABLE: str(taken)}, share=False) as claims:
         assert "not known" in claims.notes[0]
     assert list(own.iterdir()) == []
+
+
+def test_a_lock_that_may_not_be_opened_ends_nothing_and_is_said(
+    nvml: FakeNvml, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Left by root in a container with the same /tmp: a night's run began with a traceback."""
+    sweep, locks = sweep_of(tmp_path), {FOLDER_VARIABLE: str(tmp_path / "locks")}
+    with held(sweep, locks, share=False) as claims:
+        assert claims.notes == ()
+        assert [each.level for each in locks_of(sweep, locks)] == ["stop"]
+    (lock,) = (tmp_path / "locks").iterdir()
+    really = os.open
+
+    def closed(path: object, *rest: int) -> int:
+        if path == lock:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return really(path, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr("os.open", closed)
+    said = (
+        f"whether another specbench uses these GPUs is not known: {lock}: Permission denied; "
+        f"remove it, or name a folder of your own as {FOLDER_VARIABLE}"
+    )
+    with held(sweep, locks, share=False) as claims:
+        assert claims.notes == (said,)
+    (found,) = locks_of(sweep, locks)
+    assert found.level == "doubt" and f"{found.message}; {found.todo}" == said
 
 
 def test_whoever_holds_memory_is_named_by_process(nvml: FakeNvml) -> None:

@@ -77,10 +77,45 @@ def test_too_few_prompts_are_said(tmp_path: Path) -> None:
     result = run_sweep(loaded, run, make_engine(loaded.sweep), listener)
     assert any("hold some out (there are 3, 6 are needed)" in note for note in listener.notes)
     assert result.confirmed is not None and "held_out" not in result.to_json()
-    assert "on the prompts that it was chosen on" in write_report(run).read_text()
+    said = (
+        "Both on the prompts that it was chosen on: there are 3, and 6 are needed to hold some out."
+    )
+    assert said in write_report(run).read_text()
     again = Listener()
     run_sweep(loaded, reopen_run(run.path, loaded, None), make_engine(loaded.sweep), again)
     assert any("hold some out (there are 3, 6 are needed)" in note for note in again.notes)
+
+
+WINNER = Trial(chain(3), 128.0, role="confirm")
+
+
+@pytest.mark.parametrize(
+    ("there", "trials", "why"),
+    [
+        (12, [Trial(None, 98.0), WINNER], "there are 12, and 16 are needed to hold some out"),
+        (None, [Trial(None, 98.0), WINNER], "no others were held out, for which 16 are needed"),
+        (32, [WINNER], "the baseline, launched once more at the end on others, was not"),
+        (
+            32,
+            [Trial(None, outcome="failed", failure="CRASH"), WINNER],
+            "the baseline's last launch, on others, failed (`CRASH`)",
+        ),
+        (32, [Trial(None, 98.0, unseen_tok_s=97.0), WINNER], "this launch was not sent others"),
+        (32, [Trial(None, 98.0), WINNER], "the baseline was not measured on others"),
+    ],
+)
+def test_why_there_is_no_figure_on_other_prompts_is_said(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    there: int | None,
+    trials: list[Trial],
+    why: str,
+) -> None:
+    """More prompts are no remedy for a launch that failed, and the other way round."""
+    monkeypatch.setattr("tuner.report.run_report.draw_figures", lambda findings, folder: [])
+    begun = [Trial(None, 100.0), Trial(chain(3), 130.0)]
+    run = make_run(tmp_path, [*begun, *trials], settings={"prompts_there": there})
+    assert f"that it was chosen on: {why}." in write_report(run).read_text()
 
 
 def test_a_winner_that_loses_on_other_prompts_is_not_taken(

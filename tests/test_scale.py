@@ -7,8 +7,9 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks.large_runs import large_run, measured_run
-from tuner.campaign import shown
-from tuner.campaign.shown import Showing, layout_of
+from tuner.campaign import showing
+from tuner.campaign.showing import Showing
+from tuner.campaign.shown import layout_of
 from tuner.campaign.studied import study_of
 from tuner.ledger.run import Run
 from tuner.report import figures
@@ -85,8 +86,8 @@ def test_the_model_of_cycles_is_fitted_to_the_best_settings_of_many(runs: tuple[
 def test_the_dashboard_has_the_newest_of_very_many(
     runs: tuple[Run, Run], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(shown, "MOST_SHOWN", 40)
-    monkeypatch.setattr(shown, "DETAILED", 10)
+    monkeypatch.setattr(showing, "MOST_SHOWN", 40)
+    monkeypatch.setattr(showing, "DETAILED", 10)
     run = runs[0]
     loaded = load_sweep(run.sweep_file)
     layout = layout_of(run, loaded.sweep, loaded.space.points)

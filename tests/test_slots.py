@@ -166,7 +166,7 @@ def test_two_slots_are_always_at_work_and_find_the_same(tmp_path: Path) -> None:
         (folder / "beside.yaml").write_text(text)
         loaded = with_slots(load_sweep(folder / "beside.yaml"), slots)
         run = begin_run(folder / "runs", loaded, None)
-        engine = SleepingEngine(loaded.sweep.engine, loaded.sweep.timeouts, loaded.sweep.model)
+        engine = SleepingEngine(loaded.sweep.engine, loaded.sweep.timeouts)
         with (
             patch("tuner.campaign.placed.bare", known_bare),
             patch.object(Rig, "_warm_up", lambda *_: None),

@@ -86,7 +86,7 @@ class Played:
     ) -> Interrupting:
         listener = listener or Interrupting(self.run, after, looks=bool(lose))
         sweep = self.loaded.sweep
-        engine = PlayedEngine(sweep.engine, sweep.timeouts, sweep.model)
+        engine = PlayedEngine(sweep.engine, sweep.timeouts)
 
         def placed(rig, report) -> PlayedSlots:
             self.places.append(PlayedSlots(rig, report, slots, self.time, set(lose)))

@@ -40,7 +40,7 @@ def test_the_case_as_measured_over_http(tmp_path: Path, name: str) -> None:
     if steps is not None:
         point = Point(steps, 1, steps + 1, "target", tuple(sorted(env.items())))
     engine = make_engine(sweep)
-    requests = engine.tokenise(pick(loaded.prompts, 2, 0)).requests
+    requests = engine.tokenise(sweep.model, sweep.server, pick(loaded.prompts, 2, 0)).requests
     server = engine.launch(server_config(sweep, point), tmp_path / "log", 0)
     try:
         window = run_window(server.url, requests, Load(concurrency=1, output_tokens=128))

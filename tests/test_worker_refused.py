@@ -11,11 +11,13 @@ import sqlalchemy
 from tests.databases import PASSWORD, Postgres, running_postgres
 from tests.sweeps import tiny_sweep
 from tuner.cli import main
-from tuner.search import fleet, storages
+from tuner.search import joining, storages
 from tuner.search.storages import open_storage
 
 SECRET = "Zq8-written-by-a-user"
 ESCAPED = "Zq8%40written%20by-a-user"
+ODD = "Zq8/written by'a\"user<now>"
+"""What SQLAlchemy takes as it is, and would end a URL in a sentence."""
 
 
 @pytest.fixture
@@ -27,7 +29,7 @@ def sweep(tmp_path: Path) -> Path:
 def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is waited for in real life is there or not at the first look here."""
     patient = SimpleNamespace(sleep=lambda _: None, monotonic=time.monotonic)
-    monkeypatch.setattr(fleet, "time", patient)
+    monkeypatch.setattr(joining, "time", patient)
 
 
 def refused(capfd: pytest.CaptureFixture[str], sweep: Path, *words: str) -> str:
@@ -39,7 +41,7 @@ def refused(capfd: pytest.CaptureFixture[str], sweep: Path, *words: str) -> str:
     out, err = capfd.readouterr()
     assert out == "" and not runs.exists()
     assert len(err.splitlines()) == 1 and err.startswith("specbench: "), err
-    for secret in (PASSWORD, SECRET, ESCAPED, "Zq8@written by-a-user"):
+    for secret in (PASSWORD, SECRET, ESCAPED, "Zq8@written by-a-user", *ODD.split("/")):
         assert secret not in err
     return err
 
@@ -52,6 +54,8 @@ def refused(capfd: pytest.CaptureFixture[str], sweep: Path, *words: str) -> str:
         (f"postgresql://me:{SECRET}@127.0.0.1:1/db", "refused"),
         (f"postgresql://me:{ESCAPED}@127.0.0.1:1/db", "refused"),
         (f"postgresql://127.0.0.1:1/db?user=me&password={SECRET}", "refused"),
+        (f"postgresql://127.0.0.1:1/db?user=me&sslpassword={SECRET}", "refused"),
+        (f"postgresql://me:{ODD}@127.0.0.1:1/db", "refused"),
         (f"postgresql://me:{SECRET}@[::1/db", "cannot be used"),
         (f"mysql+pymysql://me:{SECRET}@127.0.0.1/db", "its driver is not installed"),
         (f"redis://:{SECRET}@127.0.0.1/0", "redis"),
@@ -91,7 +95,7 @@ def test_another_sweep_on_the_study(
 ) -> None:
     url = f"sqlite:///{tmp_path / 'shared.db'}"
     space = tiny_sweep(tmp_path).space
-    fleet.join(url, "tiny", {"the sweep file (its hash)": "0123"}, "one", space, 100).close()
+    joining.join(url, "tiny", {"the sweep file (its hash)": "0123"}, "one", space, 100).close()
     said = refused(capfd, sweep, "--storage", url)
     assert "is another search: its workers have the sweep file (its hash) 0123" in said
 

@@ -142,7 +142,7 @@ def test_what_a_killed_worker_was_at_is_measured_by_the_other(
     assert PASSWORD not in workers.said("other")
 
     # The killed one's server is ended by whoever goes on with its run; nothing is left to measure.
-    again = workers.start("again", "--resume", str(first.path))
+    again = workers.start("again", "--resume", str(first.path), heartbeat_s=HEARTBEAT)
     again.communicate(timeout=100)
     assert again.returncode == 0, workers.said("again")
     assert len(points_of(Run.open(first.path))) == elsewhere

@@ -4,6 +4,7 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from math import ceil
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -15,10 +16,12 @@ from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.sweep.artificial import made_up
 from tuner.sweep.door import LoadedSweep
+from tuner.sweep.durations import spell_time
 from tuner.sweep.model import Sweep
 from tuner.trial.baselines import launches_again
 from tuner.trial.block import Blocks, launches_of
 from tuner.trial.confirming import confirms
+from tuner.trial.loads import warm_up
 from tuner.trial.sent import sent_of, writes_answers
 from tuner.trial.slot_rules import planned_slots
 
@@ -163,13 +166,14 @@ def estimate_of(
         window = max(turns, count / workload.streams(level)) * one
         if rate is not None:  # the last one comes then, and takes its time, turn by turn
             window = max(window, talks / rate + turns * one)
-        measure_s += measure.windows * window + measure.warmup_requests * one
+        first = len(warm_up(sweep, level, sent.chosen_on[level]))
+        measure_s += measure.windows * window + ceil(first / workload.streams(level)) * one
     return Estimate(
         launches=sum(by_role.values()),
         trials=trials,
         launch_s=launch_s,
         measure_s=measure_s,
-        basis=f"{launch_s:.0f} s a launch, {launch_basis}; "
+        basis=f"{spell_time(launch_s)} a launch, {launch_basis}; "
         f"{speed:.4g} tok/s a stream, {speed_basis}",
         comm_s=expected(loaded)[1] if _times_comm(loaded) else 0.0,
         slots=slots,

@@ -18,6 +18,7 @@ from tuner.memory.planned import MemoryPlan
 from tuner.sweep.artificial import made_up
 from tuner.sweep.deadline import when
 from tuner.sweep.door import LoadedSweep
+from tuner.sweep.durations import spell_time
 from tuner.sweep.model import Sweep
 from tuner.sweep.point import Point
 from tuner.sweep.random_words import random_words
@@ -55,7 +56,7 @@ class Plan:
             "collapsed": dict(space.collapsed),
             "launches": self.estimate.launches,
             "launches_by_role": dict(self.estimate.by_role),
-            "hours": round(self.estimate.hours, 2),
+            "hours": round(self.estimate.hours, 4),
             "slots": self.estimate.slots,
             "basis": self.estimate.basis,
             "load": load_words(self.loaded),
@@ -128,6 +129,9 @@ def _prompt_notes(loaded: LoadedSweep) -> Iterator[str]:
     speculation comes from."""
     if loaded.prompts_read is not None:
         yield f"{loaded.sweep.workload.prompts} is read as {loaded.prompts_read}"
+    if loaded.answers:
+        count, file = len(loaded.answers), loaded.sweep.workload.answers
+        yield f"the answers between turns of {count} conversations are those of {file}"
     if writes_answers(loaded):
         own = loaded.sweep.engine.kind != "endpoint"
         yield (
@@ -147,7 +151,7 @@ def _comm_notes(loaded: LoadedSweep) -> Iterator[str]:
         yield f"communication will not be timed before candidates are launched: {why}"
         return
     settings, seconds = expected(loaded)
-    about = f", about {seconds / 60:.0f} min (ASSUMED)" if seconds else ""
+    about = f", about {spell_time(seconds)} (ASSUMED)" if seconds else ""
     yield (
         f"after the baseline, all-reduces are timed under {settings} communication settings"
         f"{about}; points whose setting is the same as another's, or loses, are not launched "
@@ -172,11 +176,11 @@ def _deadline_notes(sweep: Sweep, now: datetime) -> Iterator[str]:
     deadline = sweep.search.deadline
     if deadline is None:
         return
-    hours = (when(deadline, now) - now).total_seconds() / 3600
-    if hours <= 0:
+    left = (when(deadline, now) - now).total_seconds()
+    if left <= 0:
         yield f"search.deadline {deadline} is over, sweep --deadline 07:30 gives another one"
     else:
         yield (
             f"nothing is begun that is not expected to end before search.deadline {deadline}, "
-            f"{hours:.1f} h from now"
+            f"{spell_time(left)} from now"
         )

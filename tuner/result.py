@@ -24,6 +24,7 @@ from tuner.ledger.run import Run
 from tuner.ledger.settled import Settled, settle
 from tuner.limits import LimitsFound
 from tuner.measure.statistics import Interval
+from tuner.sweep.durations import spell_time
 from tuner.sweep.level import Level, Rate
 from tuner.sweep.model import ObjectiveSpec, SearchSpec, Sweep
 
@@ -131,7 +132,10 @@ def summarise_run(run: Run, samples: RawSamples | None = None) -> Result:
     plain = None if fastest is None else ledger.plain(fastest)
     plain = plain if plain is not None and plain.outcome == "ok" else None
     limits = LimitsFound.of(ledger, sweep.search)
+    worker = read_fleet(run.fleet_file)
     exit_code, verdict = _outcome(ledger, sweep, best, value)
+    if worker is not None and worker.elsewhere and ledger.baseline and not ledger.candidates:
+        exit_code, verdict = 0, "other workers came first to all candidates"
     if exit_code == 0 and far:
         verdict += f"; {far_words(ledger, far)}"
     if exit_code == 0 and best is None:
@@ -158,7 +162,7 @@ def summarise_run(run: Run, samples: RawSamples | None = None) -> Result:
         limits=limits,
         task=_task(baseline, again),
         plain=plain,
-        worker=read_fleet(run.fleet_file),
+        worker=worker,
         launches=0 if attached else ledger.next_launch,
         trials=len(ledger.candidates),
         exit_code=exit_code,
@@ -236,7 +240,9 @@ def far_words(ledger: Ledger, far: tuple[TrialRecord, ...]) -> str:
 def _within(search: SearchSpec) -> str:
     """Where there is an end, that it was too near: nothing else ends a search so early."""
     if search.time_budget is not None:
-        return f", the time budget of {search.time_budget:g} s left no time for the first one"
+        return (
+            f", the time budget of {spell_time(search.time_budget)} left no time for the first one"
+        )
     return "" if search.deadline is None else ", the deadline left no time for the first one"
 
 

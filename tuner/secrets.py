@@ -23,6 +23,8 @@ _SECRET = _set(
     "authorization dsn"
 )
 """Any of these in a name makes it one of a secret."""
+_ENDINGS = ("password", "passwd", "passphrase", "apikey")
+"""So does a word that ends so: PGPASSWORD, sslpassword."""
 _ABOUT = _set(
     "file path dir directory name length len size count type url header mode map id format "
     "expiry ttl policy"
@@ -70,12 +72,18 @@ _PATTERNS = (
     re.compile(rf"(?<![\w-])--(?P<name>[a-z][\w-]*)[ \t]+(?=(?P<value>{_QUOTED}|(?!-){_BARE}))"),
     re.compile(rf"(?P<name>[Aa]uthorization)[\"']?[:=][ \t]*[\"']?\w+[ \t]+(?P<value>{_BARE})"),
     re.compile(r"(?P<name>\b[Bb]earer)[ \t]+(?P<value>[\w.~+/=-]{16,})"),
-    re.compile(r"://(?P<url>[^\s/:@\"'<>]*):(?P<value>[^\s/\"'<>]+)@"),
+    # With a slash in it only where it does not begin as a port does.
+    re.compile(r"://(?P<url>[^\s/:@\"'<>]*):(?P<value>(?!\d+[/?#])[^\s\"'<>]+)@"),
     re.compile(
         r"(?<![A-Za-z0-9])(?P<value>hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{20,}"
         r"|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|AKIA[A-Z0-9]{16}|glpat-[\w-]{16,})"
     ),
 )
+_WHOLE_URL = re.compile(
+    r"(?!https?://[^/:@]*:\d+(?:[/?#\s]|$))[A-Za-z][\w+.-]*://(?P<url>[^/:@]*)"
+    r":(?P<value>[^\r\n]+)@[^@\r\n]*"
+)
+"""A text that is a URL and nothing else: its password may hold what ends a URL in a sentence."""
 _HINT = re.compile(
     r"(?i)key|token|secret|passw|passphrase|pwd|credential|auth|bearer|dsn|://|hf_|sk-|gh[pousr]_"
     r"|github_pat_|AKIA|glpat-"
@@ -105,6 +113,8 @@ def is_secret(name: str) -> bool:
     if last in _ABOUT:
         return words[-3:] == ["access", "key", "id"]
     if _SECRET.intersection(words) or words[-2:] == ["api", "keys"]:
+        return True
+    if any(word.endswith(_ENDINGS) for word in words):
         return True
     return bool(before) and last in _PLAIN_BEFORE and before[-1] not in _PLAIN_BEFORE[last]
 
@@ -175,7 +185,11 @@ def spans_of_word(word: str, name: str | None = None) -> list[Span]:
     match = re.fullmatch(r"-{0,2}(?P<name>[A-Za-z_][\w.-]*)=(?P<value>.+)", word, re.DOTALL)
     if match and is_secret(match["name"]) and _is_value(match["value"]):
         return [Span(match.start("value"), len(word), variable_of(match["name"]))]
-    return spans(word)
+    url = _WHOLE_URL.fullmatch(word)
+    if url is None or not _is_value(url["value"]):
+        return spans(word)
+    own = Span(*url.span("value"), URL_PASSWORD)
+    return [own, *(each for each in spans(word) if each.start >= own.end)]
 
 
 def _is_value(text: str) -> bool:
@@ -224,7 +238,7 @@ def flag_in(word: str) -> str | None:
 
 def learn_url(url: str) -> None:
     """Hide the password of a URL from now on wherever it appears."""
-    for span in spans(url):
+    for span in spans_of_word(url):
         value = url[span.start : span.end]
         for spelling in {value, unquote(value)}:  # a driver has it without its escapes
             learn(spelling, span.variable)

@@ -190,7 +190,7 @@ def test_a_plan_says_what_its_launches_are(tmp_path: Path) -> None:
     assert plan["launches_by_role"] == roles
     assert plan["launches"] == sum(roles.values())
     said = (
-        "16 launches, about 0.1 h (2 s a launch, of this machine's time; 100 tok/s a stream, "
+        "16 launches, about 3.8 min (2 s a launch, of this machine's time; 100 tok/s a stream, "
         "ASSUMED)\n  of these 2 baselines, 12 for candidates, 1 confirmation of the winner, 1 of "
         "its settings alone; the search may end before all of them\n"
     )
@@ -242,7 +242,7 @@ def test_a_plan_reckons_with_the_launch_time_that_it_is_given() -> None:
     given = json.loads(specbench(*words).stdout)
     more = given["launches"] * (900 - 180) / 3600
     assert given["hours"] == pytest.approx(told["hours"] + more, abs=0.02)
-    assert given["basis"].startswith("900 s a launch, as --launch says")
+    assert given["basis"].startswith("15 min a launch, as --launch says")
     wrong = specbench("plan", "sweeps/kimi_eagle3.yaml", "--launch", "soon")
     assert (wrong.returncode, "write it like 90s, 30m" in wrong.stderr) == (2, True)
 

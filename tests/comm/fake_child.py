@@ -43,8 +43,8 @@ def main() -> None:
     if how == "hang-turn":
         time.sleep(100)
     us = {"LL": 5.0, "Simple": 20.0}.get(os.environ.get("NCCL_PROTO", ""), 10.0)
-    for numel in order["numels"]:
-        say(numel=numel, us=[us, us, 9 * us], graphs=True, why=None)
+    for numel, ranks in order["sizes"]:
+        say(numel=numel, ranks=ranks, us=[us, us, 9 * us], graphs=True, why=None)
     say(stage="done")
     wait_for(folder / "leave")
 

@@ -34,7 +34,7 @@ def job(*settings: Setting, **order: object) -> Job:
         program=(sys.executable, str(FAKE)),
         world=2,
         device="cpu",
-        numels=tuple(each.elements for each in MESSAGES),
+        sizes=tuple((each.elements, each.ranks) for each in MESSAGES),
         dtype="bfloat16",
         limit_s=20.0,
         unset=frozenset({"NCCL_PROTO", "NCCL_FAKE"}),

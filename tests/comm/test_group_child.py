@@ -13,19 +13,20 @@ from tuner.errors import UserError
 
 TORCH = str(Path(__file__).with_name("fake_torch"))
 MESSAGES = (Message(64, 128, 1, ("draft",)), Message(256, 512, 4, ("verify",)))
+IN_PAIRS = Message(64, 128, 1, ("draft TP 2",), 2)
 
 
-def job(world: int = 2, **env: str) -> Job:
+def job(world: int = 2, messages: tuple[Message, ...] = MESSAGES, **env: str) -> Job:
     order = Order(
         program=(sys.executable,),
         world=world,
         device="cuda",
-        numels=(64, 256),
+        sizes=tuple((each.elements, each.ranks) for each in messages),
         dtype="bfloat16",
         limit_s=20.0,
         env={"PYTHONPATH": TORCH, **env},
     )
-    return Job(order, (Setting(),), MESSAGES, rounds=2, at_once=1)
+    return Job(order, (Setting(),), messages, rounds=2, at_once=1)
 
 
 def test_graphs_of_all_reduces_are_timed_by_the_gpus_clock() -> None:
@@ -42,6 +43,17 @@ def test_where_graphs_cannot_be_captured_it_goes_on_and_says_so() -> None:
     assert results.measured[0].rounds[0] == pytest.approx((20.0, 20.0))
     assert "without CUDA graphs" in results.notes[0]
     assert "not permitted when stream is capturing" in results.notes[0]
+
+
+@pytest.mark.parametrize("graphs", [True, False])
+def test_a_draft_on_fewer_gpus_reduces_in_its_own_groups(graphs: bool) -> None:
+    """Four ranks take another path than two: the draft's settings were judged by the target's."""
+    env = {"FAKE_GPUS": "4"} | ({} if graphs else {"FAKE_NO_GRAPH": "1"})
+    results = run_job(job(4, (*MESSAGES, IN_PAIRS), **env), lambda _: None)
+    whole = 5.0 if graphs else 20.0
+    assert [rounds[0] for rounds in results.measured[0].rounds] == pytest.approx(
+        [whole, whole, whole / 2]
+    )
 
 
 def test_too_few_gpus_are_told_at_once() -> None:

@@ -5,7 +5,15 @@ from pathlib import Path
 
 import pytest
 
-from tuner.comm.messages import MOST_SIZES, Shape, messages, shape_of, token_counts
+from tuner.comm.messages import (
+    MOST_SIZES,
+    Message,
+    Shape,
+    messages,
+    shape_of,
+    sizes_of,
+    token_counts,
+)
 from tuner.comm.settings import Setting, settings_of
 from tuner.errors import UserError
 from tuner.sweep.door import LoadedSweep, load_sweep
@@ -49,6 +57,22 @@ def test_a_pass_sends_its_tokens_for_every_stream(tmp_path: Path) -> None:
 def test_a_draft_on_one_gpu_sends_nothing(tmp_path: Path) -> None:
     counts = token_counts(loaded(tmp_path, places="1").space.points, [1], 8)
     assert counts["draft"] == frozenset()
+
+
+def test_a_draft_on_some_gpus_sends_in_groups_of_them(tmp_path: Path) -> None:
+    """Of the same size as the target's, and not the same all-reduce."""
+    points = loaded(tmp_path, places="target, 4, 2, 1").space.points
+    counts = token_counts(points, [1, 8], 8)
+    assert counts["draft"] == counts["draft TP 4"] == counts["draft TP 2"] == {1, 8}
+    sizes = messages(Shape(8, "float16", 4), counts)
+    assert sizes_of(counts) == len(sizes)
+    assert [(each.ranks, each.parts, each.tokens) for each in sizes if each.ranks] == [
+        (ranks, (f"draft TP {ranks}",), tokens) for ranks in (2, 4) for tokens in (1, 8)
+    ]
+    assert {each.bytes // each.tokens for each in sizes if each.ranks} == {8}  # the draft's width
+    assert sizes[-1].label() == "draft TP 4, 8 tokens (64 B)"
+    assert [Message.from_json(each.to_json()) for each in sizes] == list(sizes)
+    assert token_counts(points, [1], 4)["draft"] == {1}  # on four of four it is the target's group
 
 
 def test_equal_sizes_are_measured_once_and_many_are_thinned() -> None:

@@ -8,7 +8,9 @@ from tuner.comm.messages import Message
 from tuner.comm.results import CommResults, Measured
 from tuner.comm.screening import screened
 from tuner.comm.settings import Setting
+from tuner.comm.stage import Screening
 from tuner.errors import Failure, UserError
+from tuner.report.communication import _table
 
 MESSAGES = (Message(4096, 8192, 1, ("draft",)), Message(16384, 32768, 4, ("verify",)))
 WOBBLE = (1.0, 1.004, 0.996, 1.002)
@@ -114,3 +116,13 @@ def test_a_file_gives_back_what_was_measured() -> None:
 def test_another_file_is_refused(data: object) -> None:
     with pytest.raises(UserError, match=r"^comm\.json: "):
         CommResults.from_json(data, "comm.json")  # type: ignore[arg-type]
+
+
+def test_the_reports_table_shows_the_smallest_and_the_largest_message() -> None:
+    """A draft's own group comes last and is small: its microseconds stood under no large one."""
+    messages = (*MESSAGES, Message(4096, 8192, 1, ("draft TP 2",), 2))
+    row = Measured(Setting(), ((1.0,) * 4, (2.0,) * 4, (3.0,) * 4))
+    results = CommResults(messages, (row,), "NCCL", "GPU", 4)
+    header, _, line = _table(Screening(None, None, results), results).splitlines()[:3]
+    assert "draft, 1 token" in header and "verify, 4 tokens" in header
+    assert "| 1.0 | 2.0 |" in line

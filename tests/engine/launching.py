@@ -57,7 +57,7 @@ def simulated(
     model = ModelSpec(target="any/target", draft="any/draft", algorithm="EAGLE3", tp=tp)
     spec = EngineSpec(kind="simulated", faults=list(faults))
     limits = TimeoutSpec(launch=launch_s, request=request_s)
-    return Case(SimulatedEngine(spec, limits, model), model, {})
+    return Case(SimulatedEngine(spec, limits), model, {})
 
 
 def sglang_on_cpu() -> Case:
@@ -66,7 +66,7 @@ def sglang_on_cpu() -> Case:
     model = ModelSpec(target=target, draft=draft, algorithm="EAGLE3")
     spec = EngineSpec(kind="sglang", python=os.environ["SPECBENCH_SGLANG_PYTHON"])
     limits = TimeoutSpec(launch=400.0, request=120.0)
-    engine = SglangEngine(spec, limits, model, ServerSpec(flags=CPU_FLAGS))
+    engine = SglangEngine(spec, limits, ServerSpec(flags=CPU_FLAGS))
     return Case(engine, model, CPU_FLAGS)
 
 

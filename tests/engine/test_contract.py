@@ -24,7 +24,7 @@ from tuner.errors import EngineFailure, Failure
 from tuner.measure.client import Load, run_window
 from tuner.measure.keys import Keys
 from tuner.measure.samples import Request
-from tuner.sweep.model import ServerFlag
+from tuner.sweep.model import ServerFlag, ServerSpec
 from tuner.sweep.workload import Prompt
 
 ENGINES = [
@@ -202,7 +202,7 @@ def test_prompts_keep_their_order(
     """Otherwise samples would be booked under other prompts."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     prompts = [Prompt(f"p{n}", "chat", (("user", f"question {n}"),)) for n in range(3)]
-    tokenised = case.engine.tokenise(prompts)
+    tokenised = case.engine.tokenise(case.model, ServerSpec(flags=case.flags), prompts)
     assert [request.prompt_id for request in tokenised.requests] == ["p0", "p1", "p2"]
     for request in tokenised.requests:
         assert (request.text is None) != (request.input_ids is None)

@@ -48,7 +48,7 @@ def test_sglang_finds_the_plugin_by_python_path_alone() -> None:
 
 def test_the_launch_shows_what_carries_the_plugin() -> None:
     """best.sh and the plan must be complete commands."""
-    engine = SglangEngine(EngineSpec(kind="sglang", release="0.5.17"), TimeoutSpec(), MODEL)
+    engine = SglangEngine(EngineSpec(kind="sglang", release="0.5.17"), TimeoutSpec())
     env = engine.command(config(MOVED, PYTHONPATH="/mine")).env
     assert env == {"SPECBENCH_DRAFT_TP": "1", "PYTHONPATH": f"{plugin.CARRIER}{os.pathsep}/mine"}
     for point in (None, STOCK, WHOLE):
@@ -117,7 +117,7 @@ def test_an_unpatched_server_is_stopped(tmp_path: Path) -> None:
     program.write_text(f'#!/bin/sh\nshift 2\nexec {words} "$@"\n')
     program.chmod(0o755)
     spec = EngineSpec(kind="sglang", python=str(program), release="0.5.17")
-    engine = SglangEngine(spec, TimeoutSpec(launch=60.0, request=20.0), MODEL)
+    engine = SglangEngine(spec, TimeoutSpec(launch=60.0, request=20.0))
     with pytest.raises(EngineFailure, match="0 of 2 schedulers") as caught:
         engine.launch(config(MOVED), tmp_path / "server.log", 0)
     assert caught.value.label is Failure.NOT_PATCHED

@@ -16,13 +16,12 @@ from tuner.ledger.run import Run
 from tuner.measure.keys import Keys
 from tuner.sweep.door import load_sweep
 from tuner.sweep.engine_keys import EngineSpec
-from tuner.sweep.model import ModelSpec, TimeoutSpec
+from tuner.sweep.model import TimeoutSpec
 
 
 def endpoint(url: str) -> EndpointEngine:
-    model = ModelSpec(target="any/target", draft="any/draft", algorithm="EAGLE3")
     spec = EngineSpec(kind="endpoint", url=url)
-    return EndpointEngine(spec, TimeoutSpec(request=20.0), model)
+    return EndpointEngine(spec, TimeoutSpec(request=20.0))
 
 
 def test_it_attaches_reads_the_point_and_lets_go(tmp_path: Path) -> None:

@@ -147,7 +147,7 @@ def test_a_missing_prefix_is_the_users_mistake(tmp_path: Path) -> None:
 
     spec = EngineSpec(kind="simulated", command=["no-such-program-anywhere"])
     case = simulated()
-    engine = SimulatedEngine(spec, TimeoutSpec(), case.model)
+    engine = SimulatedEngine(spec, TimeoutSpec())
     with pytest.raises(UserError, match=r"engine\.command"):
         engine.launch(case.config(), tmp_path / "server.log", 0)
 
@@ -158,7 +158,7 @@ def test_a_prefix_is_put_in_front_and_variables_pass_through_it(seal: str, tmp_p
 
     case = simulated()
     spec = EngineSpec(kind="simulated", command=["nice", "-n", "1"])
-    engine = SimulatedEngine(spec, TimeoutSpec(launch=60.0), case.model)
+    engine = SimulatedEngine(spec, TimeoutSpec(launch=60.0))
     config = case.config(CHAIN, env={"NCCL_PROTO": "LL"})
     assert engine.command(config).argv[:3] == ("nice", "-n", "1")
     with engine.launch(config, tmp_path / "server.log", 0) as server:

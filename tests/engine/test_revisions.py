@@ -14,8 +14,10 @@ from tuner.campaign.campaign import as_begun, begin_run, reopen_run
 from tuner.engine.base import server_config
 from tuner.engine.sglang.engine import SglangEngine
 from tuner.engine.sglang.revisions import changed_models, held_to_revisions, model_facts
+from tuner.engine.sglang.tokenise import Tokeniser
 from tuner.errors import UserError
 from tuner.sweep.door import LoadedSweep, load_sweep
+from tuner.trial.bench import Bench
 
 FIRST, SECOND = "a" * 40, "b" * 40
 
@@ -59,7 +61,7 @@ def pinned(loaded: LoadedSweep, environ: dict[str, str]) -> dict[str, object]:
 
 def checked(path: Path):  # type: ignore[no-untyped-def]
     sweep = load_sweep(path).sweep
-    engine = SglangEngine(sweep.engine, sweep.timeouts, sweep.model, sweep.server)
+    engine = SglangEngine(sweep.engine, sweep.timeouts, sweep.server)
     return engine.check(load_sweep(path))
 
 
@@ -73,6 +75,27 @@ def test_every_launch_gets_the_commit_that_the_cache_has(tmp_path: Path, hub: Pa
         assert flags["revision"] == FIRST
         assert flags["speculative-draft-model-revision"] == SECOND
     assert any(FIRST in note for note in found.notes)
+
+
+def test_prompts_are_tokenised_at_the_commit_of_the_servers(
+    tmp_path: Path, hub: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the engine was made with has no commit: `main` may move between two launches."""
+    cached(hub, "org/target", FIRST)
+    sweep = load_sweep(sweep_file(tmp_path, "org/target", "org/draft")).sweep
+    engine = SglangEngine(sweep.engine, sweep.timeouts, sweep.server)
+    loaded = engine.check(load_sweep(tmp_path / "sweep.yaml")).loaded
+    asked: list[dict[str, object]] = []
+
+    def answer(_: Tokeniser, order: dict[str, object]) -> dict[str, object]:
+        asked.append(order)
+        return {"error": "played"}
+
+    monkeypatch.setattr(Tokeniser, "_ask_child", answer)
+    cached(hub, "org/target", SECOND)
+    run = begin_run(tmp_path / "results", loaded, None)
+    Bench.prepare(engine, loaded, run, lambda _: None)
+    assert [each["revision"] for each in asked] == [FIRST]
 
 
 def test_a_revision_of_the_file_stays(tmp_path: Path, hub: Path) -> None:
@@ -257,9 +280,21 @@ def resumed(run_path: Path, path: Path):  # type: ignore[no-untyped-def]
 
     loaded = as_begun(load_sweep(path), Run.open(run_path))
     sweep = loaded.sweep
-    found = SglangEngine(sweep.engine, sweep.timeouts, sweep.model, sweep.server).check(loaded)
+    found = SglangEngine(sweep.engine, sweep.timeouts, sweep.server).check(loaded)
     reopen_run(run_path, found.loaded, None)
     return server_config(found.loaded.sweep, None).flags
+
+
+def test_a_run_keeps_the_configs_of_its_own_commit(tmp_path: Path, hub: Path) -> None:
+    """Otherwise its report would reckon another model's memory, and search with its sizes."""
+    cached(hub, "org/target", FIRST)
+    path = sweep_file(tmp_path, "org/target", "org/draft")
+    run = begin_run(tmp_path / "results", checked(path).loaded, None)
+    cached(hub, "org/target", SECOND)
+    config = hub / "models--org--target" / "snapshots" / SECOND / "config.json"
+    config.write_text('{"hidden_size": 2}')
+    with run.locked():
+        assert run.configs() == {"target": {}}
 
 
 def test_a_run_goes_on_with_its_own_commit_where_main_has_moved_on(

@@ -32,7 +32,7 @@ LINE = "specbench: chain lengths [{}] built, 5 pinned, rank {} of 2\n"
 
 
 def engine(release: str = "0.5.17") -> SglangEngine:
-    return SglangEngine(EngineSpec(kind="sglang", release=release), TimeoutSpec(), MODEL)
+    return SglangEngine(EngineSpec(kind="sglang", release=release), TimeoutSpec())
 
 
 def test_the_launch_prepares_every_length_and_starts_with_the_longest() -> None:

@@ -25,10 +25,14 @@ from pathlib import Path
 
 class AutoTokenizer:
     @classmethod
-    def from_pretrained(cls, name, trust_remote_code):
+    def from_pretrained(cls, name, trust_remote_code, revision="main"):
         with open(os.environ["CALLS"], "a") as calls:
             calls.write(f"{trust_remote_code}\\n")
         self = cls()
+        if not Path(name).is_dir():  # of the hub's cache
+            repo = Path(os.environ["HF_HUB_CACHE"]) / f"models--{name.replace('/', '--')}"
+            ref = repo / "refs" / revision
+            name = repo / "snapshots" / (ref.read_text() if ref.exists() else revision)
         self.chat_template = json.loads((Path(name) / "tokenizer.json").read_text())
         print("a library that prints")
         return self
@@ -55,13 +59,14 @@ class Model:
         self.tokenizer = self.folder / "tokenizer.json"
         self.tokenizer.write_text(json.dumps(template))
         self._calls = folder / "calls"
-        self._env = {"PYTHONPATH": str(folder / "site"), "CALLS": str(self._calls)}
+        self.target = str(self.folder)
+        self.env = {"PYTHONPATH": str(folder / "site"), "CALLS": str(self._calls)}
 
     def tokenise(
         self, flags: dict[str, ServerFlag] | None = None, python: str = sys.executable
     ) -> Tokenised:
-        model = ModelSpec(target=str(self.folder), draft="d", algorithm="EAGLE3")
-        return Tokeniser(python, model, ServerSpec(flags=flags or {}, env=self._env))(PROMPTS)
+        model = ModelSpec(target=self.target, draft="d", algorithm="EAGLE3")
+        return Tokeniser(python, model, ServerSpec(flags=flags or {}, env=self.env))(PROMPTS)
 
     def calls(self) -> list[str]:
         return self._calls.read_text().split() if self._calls.exists() else []
@@ -108,6 +113,49 @@ def test_the_work_is_done_once_until_the_tokenizer_changes(tmp_path: Path, cache
     os.utime(model.tokenizer, ns=(1, 1))
     model.tokenise()
     assert len(model.calls()) == 3
+
+
+def on_the_hub(hub: Path, commit: str, template: str | None, vocabulary: int) -> None:
+    folder = hub / "models--org--name" / "snapshots" / commit
+    folder.mkdir(parents=True)
+    (folder / "tokenizer.json").write_text(json.dumps(template))
+    (folder / "config.json").write_text(json.dumps({"vocab_size": vocabulary}))
+    (hub / "models--org--name" / "refs").mkdir(exist_ok=True)
+    (hub / "models--org--name" / "refs" / "main").write_text(commit)
+
+
+def test_the_tokenizer_is_of_the_revision_that_servers_have(tmp_path: Path) -> None:
+    """Another one's ids are other words to the model, and other counts."""
+    model, hub = Model(tmp_path, "template"), tmp_path / "hub"
+    model.target = "org/name"
+    model.env["HF_HUB_CACHE"] = str(hub)
+    old, new = "a" * 40, "b" * 40
+    on_the_hub(hub, old, None, 10)
+    assert (model.tokenise().doubt or "").endswith("no chat template")
+    on_the_hub(hub, new, "template", 1000)
+    assert model.tokenise().doubt is None  # main has moved on, and so have the ids
+    assert (model.tokenise({"revision": old}).doubt or "").endswith("no chat template")
+    assert model.tokenise({"revision": new}).doubt is None
+    assert model.tokenise({"revision": "unset"}).doubt is None
+    # With another tokenizer SGLang takes the target's revision too.
+    model.target = "any/other"
+    named: dict[str, ServerFlag] = {"tokenizer-path": "org/name"}
+    assert model.tokenise(named).doubt is None
+    assert (model.tokenise({**named, "revision": old}).doubt or "").endswith("no chat template")
+
+
+def test_made_up_ids_are_of_the_revisions_vocabulary(tmp_path: Path) -> None:
+    model, hub = Model(tmp_path, "template"), tmp_path / "hub"
+    model.target = "org/name"
+    model.env["HF_HUB_CACHE"] = str(hub)
+    for commit, vocabulary in (("a" * 40, 3), ("b" * 40, 100_000)):
+        on_the_hub(hub, commit, None, vocabulary)
+        (hub / "models--org--name" / "snapshots" / commit / "tokenizer.json").unlink()
+    ids = {
+        commit: model.tokenise({"skip-tokenizer-init": True, "revision": commit}).requests[0]
+        for commit in ("a" * 40, "b" * 40)
+    }
+    assert max(ids["a" * 40].input_ids or ()) < 3 < max(ids["b" * 40].input_ids or ())
 
 
 def test_foreign_code_runs_only_where_the_server_may(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """The engine contract, kept by SGLang on real GPUs: every test of tests/engine/test_contract.py.
 
-The server is that of sweeps/h200_llama8b_eagle3.yaml: a Llama of 8B with dummy weights, TP 2.
+The server is that of sweeps/h200_llama8b_eagle3.yaml: a Llama of 8B with dummy weights, TP 2, or
+TP 1 where there is one GPU.
 Nothing here is timed, so several workers may share the GPUs.
 """
 
@@ -17,6 +18,7 @@ from tests.engine.test_contract import *  # noqa: F403
 from tests.gpu.conftest import INTERPRETER
 from tuner.engine.base import Server
 from tuner.engine.sglang.engine import SglangEngine
+from tuner.engine.topology import visible_gpus
 from tuner.sweep.door import load_sweep
 from tuner.sweep.engine_keys import EngineSpec
 from tuner.sweep.model import TimeoutSpec
@@ -31,21 +33,25 @@ def case(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Case]:
     script = CHECKOUT / "scripts" / "make_dummy_models.py"
     subprocess.run([sys.executable, str(script), str(folder)], check=True)
     sweep = load_sweep(SWEEP).sweep
+    seen = visible_gpus({})
+    assert seen is not None, "no GPU is seen"
     model = sweep.model.model_copy(
         update={
+            "tp": min(sweep.model.tp, len(seen.cards)),
             "target": str(folder / Path(sweep.model.target).name),
             "draft": str(folder / Path(str(sweep.model.draft)).name),
         }
     )
-    # Workers load beside each other: a little memory each, and no look at what else a GPU holds.
-    flags = {**sweep.server.flags, "mem-fraction-static": 0.5, "max-total-tokens": 16384}
+    # Workers load beside each other: a little memory each, and no look at what else a GPU holds
+    # (on one GPU the weights of four servers, which SGLang takes off its share).
+    flags = {**sweep.server.flags, "mem-fraction-static": 0.8, "max-total-tokens": 16384}
     spec = EngineSpec(kind="sglang", python=os.environ[INTERPRETER])
     limits = TimeoutSpec(launch=600.0, request=120.0)
     server = sweep.server.model_copy(update={"flags": flags})
     with pytest.MonkeyPatch.context() as patched:
         # SGLang's own spelling.
         patched.setenv("SGLANG_ENABLE_TP_MEMORY_INBALANCE_CHECK", "0")
-        yield Case(SglangEngine(spec, limits, model, server), model, flags)
+        yield Case(SglangEngine(spec, limits, server), model, flags)
 
 
 def test_the_gpus_that_a_server_holds_are_known(case: Case, plain: Server) -> None:

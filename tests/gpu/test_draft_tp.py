@@ -58,7 +58,7 @@ def case(models: Path, algorithm: str, python: str, flags: dict[str, ServerFlag]
     model = ModelSpec(target=target, draft=draft, algorithm=algorithm, tp=2)  # type: ignore[arg-type]
     spec = EngineSpec(kind="sglang", python=python)
     limits = TimeoutSpec(launch=400.0, request=120.0)
-    return Case(SglangEngine(spec, limits, model, ServerSpec(flags=flags)), model, flags)
+    return Case(SglangEngine(spec, limits, ServerSpec(flags=flags)), model, flags)
 
 
 @contextmanager

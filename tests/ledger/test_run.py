@@ -13,7 +13,8 @@ from tests.measure.make import World
 from tuner.errors import UserError
 from tuner.ledger.lines import is_simulated
 from tuner.ledger.record import TrialRecord
-from tuner.ledger.run import Run, RunSettings
+from tuner.ledger.run import Run
+from tuner.ledger.run_settings import RunSettings
 from tuner.measure.samples_file import write_samples
 
 TEXT = """\

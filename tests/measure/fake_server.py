@@ -161,6 +161,10 @@ async def _html(answer: web.StreamResponse, wanted: int) -> None:
     await _write(answer, [b"<html>bad gateway</html>"])
 
 
+async def _endless(answer: web.StreamResponse, wanted: int) -> None:
+    await _write(answer, [event(1), b"data: " + b"x" * 2**20, b"x" * 2**20, DONE])
+
+
 async def _error_event(answer: web.StreamResponse, wanted: int) -> None:
     error = {"error": {"message": "Request too long", "code": 400}}
     await _write(answer, [b"data: " + json.dumps(error).encode() + b"\n\n", DONE])
@@ -204,6 +208,7 @@ BEHAVIOURS: dict[str, Callable[[web.StreamResponse, int], Awaitable[None]]] = {
     "garbage": _garbage,
     "truncated": _truncated,
     "html": _html,
+    "endless": _endless,
     "error event": _error_event,
     "hang": _hang,
     "slow": _slow,

@@ -99,6 +99,17 @@ def test_what_went_wrong_is_said_and_what_came_is_kept(
     assert sample.requested_tokens == 9
 
 
+def test_an_event_that_does_not_end_fails_alone(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tuner.measure.stream.LONGEST_LINE", 2**20)
+    sample = one(server, "endless")
+    assert sample.error is not None and sample.tokens == 1 and not sample.timed_out
+    words = "more than 1 MiB without the end of a line, longer than any answer's event"
+    assert words in sample.error and "(after 1 tokens)" in sample.error
+    assert one(server, "complete").error is None
+
+
 def test_short_answers_are_fine_where_the_model_may_stop(server: FakeServer) -> None:
     """Otherwise chats that end by themselves count as failures."""
     sample = one(server, "stops", ignore_eos=False)

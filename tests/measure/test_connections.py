@@ -126,11 +126,19 @@ def test_a_connection_that_rested_long_is_not_used_again(monkeypatch: pytest.Mon
         (FIVE[:-2], "in the middle of the answer"),
         (CHUNKED[:-5], "in the middle of the answer"),
         (b"SSH-2.0-OpenSSH_9.6\r\n", "not HTTP"),
+        (OK + b"X: " + b"x" * 99_000, "more than 64 KiB of HTTP headers"),
+        (OK + b"X: y\r\n" * 20_000 + FIVE[len(OK) :], "more than 64 KiB of HTTP headers"),
+        (CHUNKED[:-2] + b"X: " + b"x" * 99_000, "more than 64 KiB of HTTP headers"),
     ],
 )
 def test_a_broken_answer_is_no_whole_one(answer: bytes, words: str) -> None:
     with pytest.raises(ConnectionFailedError, match=words):
         talk(Wire(answer, closes=True))
+
+
+def test_a_body_of_any_size_is_no_header() -> None:
+    body = b"x" * 2**20
+    assert talk(Wire(OK + b"Content-Length: 1048576\r\n\r\n" + body, 5000)) == [body]
 
 
 def test_a_refusal_has_its_status_and_words() -> None:

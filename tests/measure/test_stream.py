@@ -3,6 +3,8 @@
 import json
 import math
 import random
+import time
+from collections.abc import Callable
 from types import SimpleNamespace
 
 import orjson
@@ -168,3 +170,62 @@ def test_what_comes_after_done_is_no_part_of_the_answer(after: bytes) -> None:
             stream.feed(piece, 9.0)
         stream.finish(9.0)
         assert (stream.tokens, stream.chunk_times) == (2, [0.0, 1.0])
+
+
+def seconds(work: Callable[[], object]) -> float:
+    """CPU time of the quickest of a few times."""
+    found = []
+    for _ in range(5):
+        began = time.process_time()
+        work()
+        found.append(time.process_time() - began)
+    return min(found)
+
+
+def a_line_without_end(size: int) -> TokenStream:
+    stream = TokenStream()
+    for _ in range(size // 256):
+        stream.feed(b"x" * 256, 0.0)
+    return stream
+
+
+def new_text_in_each_event(size: int) -> TokenStream:
+    """As `--incremental-streaming-output` sends it, of a server that sends no ids."""
+    stream = TokenStream()
+    for number in range(size // 256):
+        stream._take_text(f"{number:256}")
+    return stream
+
+
+@pytest.mark.parametrize("read", [a_line_without_end, new_text_in_each_event])
+def test_what_comes_in_small_pieces_takes_linear_time(read: Callable[[int], object]) -> None:
+    """A broken proxy, or a very long answer, would keep the client busy instead of measuring."""
+    size = 2**20
+    assert seconds(lambda: read(2 * size)) < 3 * seconds(lambda: read(size))
+
+
+def test_a_line_that_does_not_end_is_said_to_be_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It would fill the memory of the machine that is measured, one stream beside the other."""
+    monkeypatch.setattr("tuner.measure.stream.LONGEST_LINE", 2 * 2**20)
+    event = json.dumps({"text": "x" * (2**21 - 100), "meta_info": {"completion_tokens": 1}})
+    line = f"data: {event}\n".encode()
+    assert 2**21 - 100 < len(line) < 2**21
+    for step in (len(line), 100_000):
+        stream = TokenStream()
+        for first in range(0, len(line), step):
+            stream.feed(line[first : first + step], 0.0)
+        assert stream.tokens == 1
+    with pytest.raises(BadStreamError, match=r"more than 2 MiB without the end.* 'data"):
+        for _ in range(9):
+            stream.feed(line[:-1], 1.0)
+    assert stream.tokens == 1
+
+
+def test_the_longest_answer_that_a_sweep_may_ask_for_fits() -> None:
+    """A million tokens of ten letters and six digits: its last events are not refused."""
+    event = {"text": "x" * 10**7, "output_ids": [100_000] * 10**6, "meta_info": {}}
+    line = b"data: " + orjson.dumps(event) + b"\n\n"
+    stream = TokenStream()
+    for first in range(0, len(line), 2**18):
+        stream.feed(line[first : first + 2**18], 0.0)
+    assert stream.tokens == 10**6

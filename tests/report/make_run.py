@@ -7,7 +7,8 @@ from typing import Any
 
 from tests.measure.make import trace
 from tuner.ledger.record import HeldOut, TrialRecord
-from tuner.ledger.run import Run, RunSettings
+from tuner.ledger.run import Run
+from tuner.ledger.run_settings import RunSettings
 from tuner.measure.metrics import summarise
 from tuner.measure.samples import RequestSample, SpecCounts, Window
 from tuner.measure.samples_file import write_samples

@@ -117,6 +117,22 @@ def test_other_release_and_machine_are_said_and_not_refused(tmp_path: Path) -> N
     assert "engine version: A 0.5.17, B 0.5.18" in top
 
 
+def test_other_files_of_the_same_model_are_said(tmp_path: Path) -> None:
+    """Two commits of a name on the hub may be two models, and the ratio would be of neither."""
+    runs = [run_of(tmp_path, name) for name in "abc"]
+    for run, commit in zip(runs, ("1" * 40, "2" * 40, None), strict=True):
+        path = run.path / "run.json"
+        told = json.loads(path.read_text())
+        if commit is not None:
+            target = {"name": "t", "source": "cache", "revision": commit, "digest": None}
+            told["models"] = {"target": target}
+        path.write_text(json.dumps(told))
+    ones = [Run.open(run.path) for run in runs]
+    differences = "\n".join(compare(ones[:2]).differences)
+    assert f"target's files: A {'1' * 40}, B {'2' * 40}" in differences
+    assert "files" not in "\n".join(compare([ones[0], ones[2]]).differences)
+
+
 def test_without_samples_there_is_a_ratio_and_no_verdict(tmp_path: Path) -> None:
     """Samples are not always kept with a published run."""
     comparison = compare([run_of(tmp_path, "a"), run_of(tmp_path, "b", keep_samples=False)])

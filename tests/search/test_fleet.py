@@ -4,15 +4,17 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sqlalchemy.exc import OperationalError
+from sqlalchemy.exc import DisconnectionError, OperationalError
 
-from tests.databases import missing_postgres, postgres, running_postgres
+from tests.databases import Postgres, missing_postgres, postgres, running_postgres
 from tests.sweeps import tiny_sweep
-from tuner.search import storages
-from tuner.search.fleet import GRACE, Fleet, UnlikeWorkersError, join
-from tuner.search.storages import StorageUnusable, open_storage
+from tuner.search import joining, storages
+from tuner.search.fleet import Fleet
+from tuner.search.joining import GRACE, UnlikeWorkersError, join
+from tuner.search.storages import StorageUnusable, open_storage, reason_of
 from tuner.search.verdict import Figures, Verdict
 from tuner.search.verdict_json import verdict_from, verdict_json
 from tuner.sweep.level import Rate
@@ -201,3 +203,133 @@ def test_postgres_without_its_driver_says_what_to_install(monkeypatch: pytest.Mo
     monkeypatch.setattr(storages, "find_spec", lambda _: None)
     with pytest.raises(StorageUnusable, match=r"pip install 'sglang-specbench\[postgres\]'"):
         open_storage("postgresql://somebody@somewhere/db")
+
+
+def test_a_worker_that_is_resumed_at_once_has_its_own_point_back(
+    joined: Joined, space: Space
+) -> None:
+    """After SIGKILL it would ask for its own point in vain until the dead call's claim is stale,
+    and leave a row in the database each time."""
+    killed, other = joined("one"), joined("other")
+    assert killed.claim(space.points[0], 9) and other.claim(space.points[1], 9)
+    killed._over.set()
+    again = joined("one")
+    assert again.look().live == {space.points[1]: "other"}
+    assert again.claim(space.points[0], 9) and not again.claim(space.points[1], 9)
+    assert again.look().live == {space.points[0]: "one", space.points[1]: "other"}
+
+
+def test_a_verdict_whose_worker_died_while_telling_it_stands(
+    joined: Joined, space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    killed = joined("one")
+    assert killed.claim(space.points[0], 9)
+    with monkeypatch.context() as patch:
+        patch.setattr(killed.storage, "set_trial_state_values", _lost)
+        with pytest.raises(StorageUnusable):
+            killed.publish(space.points[0], FOUND)
+    killed._over.set()
+    told = joined("one").look().told
+    assert [each.verdict for each in told] == [FOUND]
+
+
+def test_a_claim_whose_answer_is_lost_is_no_claim(
+    joined: Joined, space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The database goes away in the moment of a claim: it is written, and nobody knows."""
+    one, other = joined("one"), joined("other")
+    create = one.storage.create_new_trial
+
+    def create_and_lose(*words: Any, **more: Any) -> int:
+        create(*words, **more)
+        return _lost()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(one.storage, "create_new_trial", create_and_lose)
+        with pytest.raises(StorageUnusable):
+            one.claim(space.points[0], 9)
+    assert one.look().live == {}
+    assert other.claim(space.points[0], 9) and not one.claim(space.points[0], 9)
+
+
+def test_a_claim_of_a_worker_that_died_before_its_first_heartbeat_is_freed(
+    joined: Joined, space: Space, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the others wait for it for ever, and its point is never measured."""
+    killed, other = joined("killed"), joined("other")
+    with monkeypatch.context() as patch:
+        patch.setattr(killed.storage, "record_heartbeat", _lost)
+        with pytest.raises(StorageUnusable):
+            killed.claim(space.points[0], 9)
+    end = time.monotonic() + 20 * GRACE
+    while other.look().live and time.monotonic() < end:
+        time.sleep(0.2)
+    assert other.claim(space.points[0], 9)
+
+
+def _lost(*_: object, **__: object) -> int:
+    raise OperationalError("SELECT 1", {}, Exception("the server closed the connection"))
+
+
+def test_all_workers_of_a_study_beat_alike(url: str, space: Space, request) -> None:
+    """To one that expects a beat each second, a living one that beats every 30 s is dead: its
+    point would be measured twice, again and again."""
+    name = request.node.name
+    first = join(url, name, IDENTITY, "first", space, 7)
+    with pytest.raises(UnlikeWorkersError, match=r"workers have --heartbeat 7, this one has 1$"):
+        join(url, name, IDENTITY, "hasty", space, 1)
+    other = join(url, name, IDENTITY, "other", space)
+    assert other.heartbeat_s == first.heartbeat_s == other.storage.heartbeat_interval == 7
+    assert other.storage.grace_period == first.storage.grace_period == 7 * GRACE
+
+
+def test_a_specbench_that_tells_otherwise_is_refused(
+    joined: Joined, url: str, space: Space, request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not a traceback in the middle of its search, at the first thing that it cannot read."""
+    joined("one")
+    monkeypatch.setattr(joining, "FORMAT", 2)
+    with pytest.raises(UnlikeWorkersError, match="specbench's findings 1, this one has 2"):
+        join(url, request.node.name, IDENTITY, "newer", space, 1)
+
+
+def test_hosts_of_two_time_zones_agree_who_is_alive(
+    url: str, space: Space, request, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """PostgreSQL has each session's own zone: nine hours of it made every claim stale at once."""
+    one = join(url, request.node.name, IDENTITY, "one", space, 7)
+    assert one.claim(space.points[0], 9)
+    monkeypatch.setenv("PGTZ", "Asia/Tokyo")
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    east = join(url, request.node.name, IDENTITY, "east", space, 7)
+    assert east.look().live == {space.points[0]: "one"}
+    assert east.claim(space.points[1], 9)
+    assert len(one.look().live) == 2
+    one.close()
+    east.close()
+
+
+def test_a_database_whose_host_is_gone_is_given_up_in_a_while(request) -> None:
+    """A call into the void would wait for hours, and the worker with it; what the URL says of that
+    stands."""
+    server: Postgres = request.getfixturevalue("server")
+    given = f"{server.url}&tcp_user_timeout=7000"
+    for url, limit in ((server.url, str(1000 * storages.SILENT_S)), (given, "7000")):
+        storage = open_storage(url)
+        connection = storage.engine.raw_connection()
+        parameters = connection.driver_connection.info.get_parameters()
+        assert parameters["tcp_user_timeout"] == limit and parameters["keepalives_idle"] == "10"
+        connection.close()
+        storage.engine.dispose()
+
+
+def test_a_reason_is_in_words() -> None:
+    """SQLAlchemy's own of a lost connection is "()"."""
+    try:
+        try:
+            raise OSError("server closed the connection")
+        except OSError as lost:
+            raise DisconnectionError() from lost
+    except DisconnectionError as error:
+        assert reason_of(error) == "server closed the connection"
+    assert reason_of(DisconnectionError()) == "DisconnectionError"

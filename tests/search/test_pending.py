@@ -148,3 +148,22 @@ def test_a_search_does_not_end_while_something_is_measured(tmp_path: Path) -> No
         waited += len(flying) < 3
         study.tell(flying[0], verdict(flying.pop(0).point))
     assert study.stopped is not None and waited
+
+
+def test_a_search_does_not_end_while_others_measure(tmp_path: Path) -> None:
+    """What another host's point brings may change what is worth a launch; one that ended would
+    leave the rest, and what a dead one had claimed, to nobody."""
+    study = a_study(tiny_sweep(tmp_path, search="trials: 12, stages: [anchors, model]"))
+    points, made = study._space.points, 0
+    while (proposal := study.propose()) is not None:
+        study.tell(proposal, verdict(proposal.point))
+        made += 1
+    assert study.stopped is not None and made < len(points)
+    (elsewhere,) = [each for each in points if each not in study._told][:1]
+
+    waiting = a_study(tiny_sweep(tmp_path, search="trials: 12, stages: [anchors, model]"))
+    while (proposal := waiting.propose([elsewhere])) is not None:
+        waiting.tell(proposal, verdict(proposal.point))
+    assert waiting.stopped is None
+    waiting.tell_unasked(elsewhere, verdict(elsewhere))
+    assert waiting.propose() is None and waiting.stopped is not None

@@ -48,7 +48,7 @@ def case(release: str, algorithm: str = "EAGLE3", tp: int = 1, python: Path | No
     spec = EngineSpec(kind="sglang", python=str(python or build.interpreter(release)))
     limits = TimeoutSpec(launch=400.0, request=120.0)
     flags = dict(FLAGS)  # a test may add to its own
-    return Case(SglangEngine(spec, limits, model, ServerSpec(flags=flags)), model, flags)
+    return Case(SglangEngine(spec, limits, ServerSpec(flags=flags)), model, flags)
 
 
 def log_of(server: Server) -> Path:

@@ -45,3 +45,28 @@ def test_two_ranks_reduce_at_the_models_sizes(tmp_path: Path) -> None:
     assert "nowhere0" in broken["message"]
     assert [each["env"] for each in found["screened"]["keep"]] == [{}]
     assert [each["failure"] for each in found["screened"]["drop"]] == ["CRASH"]
+
+
+def test_four_ranks_reduce_in_pairs_for_a_draft_on_two(tmp_path: Path) -> None:
+    """Groups that some rank does not make, or makes in another order, wait for ever."""
+    target = build.models() / "tiny_w8"
+    hidden = json.loads((target / "config.json").read_text())["hidden_size"]
+    python = build.DEFAULT / "venv" / "bin" / "python"
+    text = SWEEP.format(python=python, target=target).replace("tp: 2", "tp: 4")
+    text = text.replace("[unset, nowhere0]", "[unset]").replace(
+        "num_steps: [3]", "num_steps: [3]\n  draft_tp: [target, 2, 1]"
+    )
+    sweep = tmp_path / "comm.yaml"
+    sweep.write_text(text)
+    command = [sys.executable, "-m", "tuner", "comm", str(sweep), "--rounds", "2", "--json"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    assert [(each["parts"], each["elements"], each.get("ranks")) for each in found["messages"]] == [
+        (["draft"], hidden, None),
+        (["verify"], 4 * hidden, None),
+        (["draft TP 2"], hidden, 2),
+    ]
+    (unset,) = found["settings"]
+    assert [len(each["rounds"]) for each in unset["latencies"]] == [2, 2, 2]
+    assert all(us > 0 for each in unset["latencies"] for us in each["rounds"])

@@ -70,7 +70,8 @@ def test_real_acceptance_is_that_of_a_count_in_plain_torch(run: Run, tmp_path: P
     # The same prompts, answered once more without speculation: what a draft should have said.
     loaded = load_sweep(run.sweep_file)
     engine = make_engine(loaded.sweep)
-    prompts = engine.tokenise(pick(loaded.prompts, REQUESTS, loaded.sweep.workload.seed)).requests
+    sent = pick(loaded.prompts, REQUESTS, loaded.sweep.workload.seed)
+    prompts = engine.tokenise(loaded.sweep.model, loaded.sweep.server, sent).requests
     answers = []
     with engine.launch(server_config(loaded.sweep, None), tmp_path / "plain.log", 0) as server:
         for prompt in prompts:

@@ -3,23 +3,20 @@
 import os
 from pathlib import Path
 
-from tuner.campaign.budget import CLOCK, Budget, Clock, Pace
-from tuner.campaign.candidates import search_candidates
-from tuner.campaign.communication import Narrowed, narrowed_by_comm
+from tuner.campaign.budget import CLOCK, Budget, Clock
 from tuner.campaign.conversations import with_conversations
-from tuner.campaign.going import Progress, Search, Standing
+from tuner.campaign.course import measure_endpoint, search_all
+from tuner.campaign.going import Progress
 from tuner.campaign.placed import placed
-from tuner.campaign.resumed import standing_words
-from tuner.campaign.shown import Showing, Watched, layout_of
+from tuner.campaign.showing import Showing, Watched
+from tuner.campaign.shown import layout_of
 from tuner.campaign.studied import (
     refuse_missing_library,
     storage_refused,
     stored_study,
-    study_of,
 )
 from tuner.campaign.telling import Telling
-from tuner.campaign.together import Together, taking_part
-from tuner.comm.stage import has_choice
+from tuner.campaign.together import taking_part
 from tuner.engine import gpu
 from tuner.engine.base import Engine
 from tuner.engine.sglang.launches import Launches
@@ -30,23 +27,21 @@ from tuner.engine.sglang.revisions import (
     model_facts,
 )
 from tuner.errors import UserError
-from tuner.ledger.ended import Ended, told_end, write_ended
+from tuner.ledger.ended import told_end
 from tuner.ledger.fleet_line import WorkerSettings
 from tuner.ledger.machine import Facts, machine_facts
-from tuner.ledger.run import Run, RunSettings
-from tuner.measure.samples_file import read_samples
+from tuner.ledger.run import Run
+from tuner.ledger.run_settings import RunSettings
 from tuner.result import Result, summarise_run
 from tuner.search.fleet import Fleet
 from tuner.search.storages import StorageUnusable, open_storage
 from tuner.sweep.credentials import without_secrets
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.task import task_hash
-from tuner.sweep.workload import content_hash, needed_to_hold_out
-from tuner.trial.bench import Asked, Bench
-from tuner.trial.block import Blocks
-from tuner.trial.confirming import closing_launches, confirms
+from tuner.sweep.workload import content_hash
+from tuner.trial.bench import Bench
+from tuner.trial.confirming import closing_launches
 from tuner.trial.places import PlacesMaker
-from tuner.trial.taken import Windows
 
 
 def begin_run(
@@ -74,6 +69,7 @@ def begin_run(
         worker=worker,
         trials=loaded.sweep.search.trials,
         prompts=content_hash(loaded.prompts),
+        prompts_there=len(loaded.prompts),
         prompts_read=loaded.prompts_read,
         task=task_hash(loaded.task),
         beside=beside,
@@ -182,7 +178,7 @@ def measure_all(
                 progress.note(f"{crowd}, before the first launch")
         if loaded.sweep.engine.kind == "endpoint":
             loaded = with_conversations(loaded, run, engine, progress.phase)
-            _measure_endpoint(Bench.prepare(engine, loaded, run, progress.phase), progress)
+            measure_endpoint(Bench.prepare(engine, loaded, run, progress.phase), progress)
         else:
             # Before the first launch: a storage that does not work is a mistake in the sweep file.
             layout = layout_of(run, loaded.sweep, loaded.space.points)
@@ -196,7 +192,7 @@ def measure_all(
                     placed(bench, loaded, watched, elsewhere) as there,
                     taking_part(fleet, run, watched.note) as own,
                 ):
-                    _search(there, loaded, budget, watched, clock, own, comm=elsewhere is None)
+                    search_all(there, loaded, budget, watched, clock, own, here=elsewhere is None)
             finally:
                 showing.stop()
                 if showing.lost is not None:
@@ -205,85 +201,3 @@ def measure_all(
                         "a resumed run writes the study anew"
                     )
         return summarise_run(run)
-
-
-def _search(
-    bench: Bench,
-    loaded: LoadedSweep,
-    budget: Budget,
-    progress: Progress,
-    clock: Clock,
-    together: Together | None,
-    *,
-    comm: bool,
-) -> None:
-    """The baseline, then candidates. Not `comm`: the GPUs are not here to be timed."""
-    run, pace, blocks = bench.run, Pace(loaded.sweep, clock), Blocks.of(bench.engine, loaded)
-    begun = run.ledger()
-    pace.know(begun)
-    for note in blocks.notes():
-        progress.note(note)
-    confirmed = confirms(bench.sweep, shared=bool(blocks.of_sweep), scored=bool(bench.task))
-    prompts = len(loaded.prompts)
-    baseline = _baseline(bench, _wanted(loaded, run), pace, progress, prompts, confirmed=confirmed)
-    left = narrowed_by_comm(loaded, run, budget, progress) if comm else Narrowed(loaded)
-    if not comm and has_choice(loaded):
-        progress.note("communication is not timed on a cluster: every setting is launched")
-    study = study_of(left.loaded, run, progress.note, left.timed, together)
-    blocks, wanted = Blocks.of(bench.engine, left.loaded), _wanted(left.loaded, run)
-    if (said := standing_words(begun, left.loaded.space, wanted)) is not None:
-        progress.note(said)
-    left_out, points = left.narrowing.counts, len(left.loaded.space.points)
-    search_candidates(
-        Search(
-            study, blocks, bench, baseline, wanted, budget, pace, progress, points, left_out,
-            together,
-        )
-    )  # fmt: skip
-
-
-def _measure_endpoint(bench: Bench, progress: Progress) -> None:
-    """The server as it is, once; nothing to compare it with."""
-    if any(record.outcome == "ok" for record in bench.run.ledger().records):
-        write_ended(bench.run, Ended(True))
-        progress.note("the server has been measured in this run, begin a new one to repeat that")
-        return
-    measured = bench.measure(Asked("candidate", None), None)
-    progress.recorded(measured.record, Standing(1, 1, None, measured.record, None))
-    if measured.failure is not None:
-        raise measured.failure
-    write_ended(bench.run, Ended(True))
-
-
-def _wanted(loaded: LoadedSweep, run: Run) -> int:
-    """Candidates in all."""
-    points, grid = len(loaded.space.points), loaded.sweep.search.sampler == "grid"
-    return points if grid else min(points, run.settings.wanted)
-
-
-def _baseline(
-    bench: Bench, wanted: int, pace: Pace, progress: Progress, prompts: int, *, confirmed: bool
-) -> Windows:
-    """The windows of the baseline, measured unless the ledger has it. `confirmed`: the winner will
-    be, so the last baseline has windows on prompts that no candidate is chosen on."""
-    spec = bench.sweep
-    if confirmed and not bench.held_out:
-        used = max(sum(not each.follows for each in some) for some in bench.requests.values())
-        progress.note(
-            f"the prompts are too few to hold some out (there are {prompts}, "
-            f"{needed_to_hold_out(used)} are needed): the winner is confirmed on those "
-            "that it was chosen on"
-        )
-    known = bench.run.ledger().baseline
-    if known is not None:
-        assert known.samples is not None
-        return read_samples(bench.run.within(known.samples))
-    unseen = spec.baseline.launches == 1 and confirmed and bool(bench.held_out)
-    with pace.launching() as records:
-        measured = bench.measure(Asked("baseline", None, held_out=unseen), None)
-        records.append(measured.record)
-    done = len(bench.run.ledger().candidates)
-    progress.recorded(measured.record, Standing(done, wanted, None, None, None))
-    if measured.failure is not None:
-        raise measured.failure
-    return measured.windows

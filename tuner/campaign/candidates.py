@@ -39,6 +39,7 @@ def search_candidates(search: Search) -> None:
     except BaseException as error:
         with interrupts_deferred():
             candidates.flight.abort(error)
+            _publish_the_rest(search)
         raise
     if not candidates.has_failed:
         close(search)
@@ -122,7 +123,7 @@ class _Candidates:
         search = self.search
         if search.together is None or self.is_over or self.has_failed or search.study.stopped:
             return False
-        return search.budget.why_not() is None and search.together.may_change()
+        return search.budget.why_not() is None and search.together.may_change(search.wanted)
 
     def _next(self) -> Proposal | None:
         """The next proposal; None where there is none, or none before something has ended."""
@@ -131,13 +132,17 @@ class _Candidates:
         together = self.search.together
         if together is None:
             return self._proposed(())
-        while together.look() and self.search.room > len(self.flight.tags):
+        wanted, begun = self.search.wanted, sum(len(each.points) for each in self.flight.tags)
+        while together.look() and not together.is_full(wanted) and self.search.room > begun:
             proposal = self._proposed(together.elsewhere)
             if proposal is None:
                 return None
-            if together.claim(proposal.point, self.search.wanted):
+            claimed = together.claim(proposal.point, wanted)
+            if claimed:
                 return proposal
             self.search.study.withdraw(proposal, ELSEWHERE)
+            if claimed is None:
+                return None
         return None
 
     def _proposed(self, elsewhere: Collection[Point]) -> Proposal | None:
@@ -192,7 +197,7 @@ class _Candidates:
         search.pace.took(going.began, records)
         search.study.tell(going.proposal, verdict_of(records[0], spec))
         _tell_unasked(search, records[1:])
-        _publish(search, records)
+        _publish(search, records, going.points)
         for record in records:
             search.progress.recorded(record, standing_of(search, record))
             self.failures = self.failures + 1 if record.outcome == "failed" else 0
@@ -219,12 +224,21 @@ def _tell_unasked(search: Search, records: Sequence[TrialRecord]) -> None:
         search.study.tell_unasked(record.at, verdict)
 
 
-def _publish(search: Search, records: Sequence[TrialRecord]) -> None:
-    """Tell other workers, where there are some."""
-    for record in records:
-        if search.together is not None and record.at is not None:
-            verdict = verdict_of(record, search.bench.sweep.search.objective)
-            search.together.publish(record.at, verdict)
+def _publish(
+    search: Search, records: Sequence[TrialRecord], claimed: Collection[Point] = ()
+) -> None:
+    """Tell other workers, where there are some; `claimed` was to be measured."""
+    if search.together is not None:
+        spec = search.bench.sweep.search.objective
+        found = {each.at: verdict_of(each, spec) for each in records if each.at is not None}
+        search.together.publish(found, claimed)
+
+
+def _publish_the_rest(search: Search) -> None:
+    """Tell other workers what is in the ledger and was not told: an interrupt came in between."""
+    if search.together is not None:
+        untold = search.together.untold(search.bench.run.ledger().candidates)
+        _publish(search, untold)
 
 
 def _finish_cut_off(search: Search) -> None:

@@ -32,12 +32,10 @@ def _is_elsewhere(search: Search) -> bool:
     if search.together is None:
         return False
     search.together.look()
-    ledger = search.settling.settled().ledger
-    _, value = fastest_candidate(ledger, search.bench.sweep.search.objective)
-    better = search.together.better(max(value or 1.0, 1.0))
-    if better is not None:
-        search.progress.note(f"the fastest of all workers is {better}, and is confirmed there")
-    return better is not None
+    fastest = search.together.fastest_elsewhere()
+    if fastest is not None:
+        search.progress.note(f"the fastest of all workers is {fastest}, and is confirmed there")
+    return fastest is not None
 
 
 def closing_s(search: Search) -> float:

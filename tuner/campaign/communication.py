@@ -13,8 +13,11 @@ from tuner.engine.sglang.all_reduce import logged_backend
 from tuner.errors import UserError
 from tuner.ledger.run import Run
 from tuner.sweep.door import LoadedSweep
+from tuner.sweep.durations import spell_time
 from tuner.sweep.point import Point
 from tuner.whole import write_json
+
+ON_A_CLUSTER = "the servers are on a cluster's nodes, and only GPUs here can be timed"
 
 
 @dataclass(frozen=True)
@@ -27,12 +30,14 @@ class Narrowed:
     """What all-reduces of points were found to add to a cycle, as a share of it."""
 
 
-def narrowed_by_comm(loaded: LoadedSweep, run: Run, budget: Budget, progress: Progress) -> Narrowed:
+def narrowed_by_comm(
+    loaded: LoadedSweep, run: Run, budget: Budget, progress: Progress, *, here: bool
+) -> Narrowed:
     """The sweep without the points that the stage rules out; after the baseline.
 
-    Measures where the run has no comm.json yet. A benchmark that fails takes nothing away and
-    stops nothing. Raises UserError for a comm.json that is broken, of another sweep or cannot be
-    written.
+    Measures where the run has no comm.json yet and the servers' GPUs are `here`. A benchmark that
+    fails takes nothing away and stops nothing; comm.json and the report say why. Raises UserError
+    for a comm.json that is broken, of another sweep or cannot be written.
     """
     if not has_choice(loaded):
         return Narrowed(loaded)
@@ -41,10 +46,10 @@ def narrowed_by_comm(loaded: LoadedSweep, run: Run, budget: Budget, progress: Pr
         if run.ledger().candidates:
             progress.note("communication is not screened: the run began to launch without that")
             return Narrowed(loaded)
-        if (why := budget.why_not(expected(loaded)[1])) is not None:
+        if here and (why := budget.why_not(expected(loaded)[1])) is not None:
             progress.note(f"{why}, communication is not screened")
             return Narrowed(loaded)
-        screening = _measured(loaded, run, progress)
+        screening = _measured(loaded, run, progress, None if here else ON_A_CLUSTER)
         _write(run.comm_file, screening)
     else:
         screening.require_of(loaded, run.comm_file)
@@ -54,11 +59,13 @@ def narrowed_by_comm(loaded: LoadedSweep, run: Run, budget: Budget, progress: Pr
     return Narrowed(replace(loaded, space=left), found, screening.timed(loaded.sweep, left))
 
 
-def _measured(loaded: LoadedSweep, run: Run, progress: Progress) -> Screening:
+def _measured(loaded: LoadedSweep, run: Run, progress: Progress, why_not: str | None) -> Screening:
     baseline = run.ledger().baseline
     back_end = None if baseline is None else logged_backend(run.log_file(baseline.launch_id))
+    if why_not is not None:
+        return screen(loaded, back_end, os.environ, progress.step, why_not)
     settings, seconds = expected(loaded)
-    about = f", about {seconds / 60:.0f} min" if seconds >= 60 else ""
+    about = f", about {spell_time(seconds)}" if seconds >= 60 else ""
     progress.step(f"communication: timing all-reduces under {settings} settings{about}")
     return screen(
         loaded, back_end, os.environ, lambda line: progress.step(f"communication: {line}")

@@ -18,11 +18,11 @@ from tuner.sweep.door import LoadedSweep
 from tuner.sweep.model import Sweep
 from tuner.sweep.prompt import Prompt
 from tuner.sweep.shown import as_text
-from tuner.sweep.turns import has_answers, turn_of, with_answer
+from tuner.sweep.turns import asked_of, has_answers, turn_of, with_answer
 from tuner.sweep.workload import read_prompts
 from tuner.trial.attempt import ATTEMPTS
 from tuner.trial.phase import Phase
-from tuner.trial.sent import sent_of, writes_answers
+from tuner.trial.sent import between_turns
 from tuner.whole import write_text
 
 STREAMS = 64
@@ -32,33 +32,36 @@ STREAMS = 64
 def with_conversations(
     loaded: LoadedSweep, run: Run, engine: Engine, report: Callable[[Phase], None]
 ) -> LoadedSweep:
-    """The sweep with prompts whose answers are there, read from the run or written by a launch.
+    """The sweep with prompts whose answers are there: read from the run, taken from
+    `workload.answers`, or written by a launch.
 
     Itself where every turn has its answer in the file already. Of the others only those that the
     run sends are answered. Raises EngineFailure where no server answers, UserError where the file
     of a run that has measured already is gone or is not this run's.
     """
-    if not writes_answers(loaded):
+    asked = between_turns(loaded)
+    if not asked:
         return loaded
-    wanted = sent_of(loaded).conversations
-    asked = [each for each in loaded.prompts if each.id in wanted and not has_answers(each)]
     if not run.conversations_file.exists():
         if run.records():
             message = "the answers before later turns are not there any more, restore this file"
             raise UserError(message, run.conversations_file)
-        _write(run, _answered(loaded.sweep, asked, run, engine, report))
+        given = {each.id: each.messages for each in loaded.answers}
+        # In their order, so that the same answers are the same file.
+        told = {
+            each.id: replace(each, messages=given[each.id]) for each in asked if each.id in given
+        }
+        if left := [each for each in asked if each.id not in told]:
+            told |= {x.id: x for x in _answered(loaded.sweep, left, run, engine, report)}
+        _write(run, [told[each.id] for each in asked])
     found = read_prompts(run.conversations_file.name, run.path, "all").prompts
     answered = {each.id: each for each in found}
     for each in asked:
-        if each.id not in answered or _asked(answered[each.id]) != _asked(each):
+        if each.id not in answered or asked_of(answered[each.id]) != asked_of(each):
             message = f"conversation '{each.id}' is not that of the prompts, restore this file"
             raise UserError(message, run.conversations_file)
     prompts = tuple(answered.get(each.id, each) for each in loaded.prompts)
     return replace(loaded, prompts=prompts)
-
-
-def _asked(prompt: Prompt) -> list[tuple[str, str]]:
-    return [each for each in prompt.messages if each[0] != "assistant"]
 
 
 def _write(run: Run, prompts: Sequence[Prompt]) -> None:
@@ -124,7 +127,8 @@ def _talk(sweep: Sweep, prompts: Sequence[Prompt], server: Server, engine: Engin
     )
     number, has_text = 1, False
     while due := [each for each in talks.values() if not has_answers(each, number)]:
-        requests = engine.tokenise([turn_of(each, number) for each in due]).requests
+        turns = [turn_of(each, number) for each in due]
+        requests = engine.tokenise(sweep.model, sweep.server, turns).requests
         window = run_window(server.url, requests, load)
         server.check_alive()
         judge(window, len(requests))

@@ -20,7 +20,7 @@ from tuner.search.storages import GIVE_URL, StorageUnusable
 from tuner.search.stored import StoredStudy, open_own_study
 from tuner.search.study import Study
 from tuner.search.verdict import Figures, Verdict
-from tuner.secrets import hidden
+from tuner.secrets import hidden_word
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.level import Level, at, level_of
 from tuner.sweep.model import ObjectiveSpec, Sweep
@@ -127,7 +127,8 @@ def stored_study(loaded: LoadedSweep, run: Run, layout: Layout, note: Note) -> S
     except StorageUnusable as error:
         if not run.ledger().records:
             raise storage_refused(loaded, error) from error
-        note(f"search.storage: {hidden(url)} cannot be used ({error}), the run goes on without it")
+        shown = hidden_word(url)
+        note(f"search.storage: {shown} cannot be used ({error}), the run goes on without it")
         return None
 
 
@@ -188,5 +189,6 @@ def refuse_missing_library(loaded: LoadedSweep) -> None:
 
 def storage_refused(loaded: LoadedSweep, error: StorageUnusable) -> UserError:
     """The refusal of `search.storage`, at its line."""
-    message = f"{loaded.sweep.search.storage} cannot be used ({error}), {GIVE_URL}"
+    url = hidden_word(loaded.sweep.search.storage or "")
+    message = f"{url} cannot be used ({error}), {GIVE_URL}"
     return loaded.document().error(("search", "storage"), message)

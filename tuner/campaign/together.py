@@ -1,14 +1,15 @@
 """A run that is one of several workers on a search: what others do is kept to, and told."""
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 from tuner.engine.process import interrupts_deferred
 from tuner.ledger.fleet_line import FleetLine, OtherWorker, write_fleet
+from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.search.fleet import Fleet, Sight
 from tuner.search.storages import StorageUnusable
@@ -40,14 +41,16 @@ class Together:
     _heard: set[int] = field(default_factory=set)
     _sight: Sight = field(default_factory=lambda: Sight((), {}))
     _unpublished: dict[Point, Verdict] = field(default_factory=dict)
-    _is_away: bool = False
+    _own: set[Point] = field(default_factory=set)
+    """Points that this worker's ledger has."""
+    _away: Literal["reading", "writing"] | None = None
+    """What the database did not do at the last try."""
 
     def begin(self, study: Study, own: Sequence[tuple[Point, Verdict]]) -> None:
         """Take part: `own` is what this worker's ledger has from an earlier call."""
         self._study = study
-        self.look()
-        known = {each.point for each in self._sight.told if each.worker == self.fleet.worker}
-        self._unpublished = {point: verdict for point, verdict in own if point not in known}
+        self._own = {point for point, _ in own}
+        self._unpublished = dict(own)
         self.look()
 
     @property
@@ -58,21 +61,21 @@ class Together:
 
     @property
     def of_others(self) -> int:
-        """Candidates that others have measured or are measuring."""
+        """Candidates that others have measured or are measuring, and this worker has not."""
         own = self.fleet.worker
         told = {each.point for each in self._sight.told if each.worker != own}
-        return len(told | self.elsewhere.keys())
+        return len((told | self.elsewhere.keys()) - self._own)
 
     def look(self) -> bool:
         """Publish what is not published yet, and tell the study what others have found. False
         while the database is away."""
-        for point, verdict in list(self._unpublished.items()):
-            if self._reached(partial(self.fleet.publish, point, verdict)) is None:
-                return False
-            del self._unpublished[point]
-        sight = self._reached(self.fleet.look)
-        if sight is None:
+        if (sight := self._reached(self.fleet.look)) is None:
             return False
+        if self._unpublished:
+            if not self._all_published(sight):
+                return False
+            if (sight := self._reached(self.fleet.look)) is None:
+                return False
         self._sight = sight
         for each in sight.told:
             if each.number in self._heard:
@@ -83,64 +86,102 @@ class Together:
         self._write()
         return True
 
+    def is_full(self, wanted: int) -> bool:
+        """Whether so many are measured or claimed, as the last look had it."""
+        return self._sight.taken >= wanted
+
+    def _all_published(self, sight: Sight) -> bool:
+        """Whether the others know everything now. What was told is not told again, also where the
+        database went away before it could say so."""
+        known = {each.point for each in sight.told if each.worker == self.fleet.worker}
+        for point, verdict in list(self._unpublished.items()):
+            if point in known:
+                self.fleet.release(point)
+            elif self._reached(partial(self.fleet.publish, point, verdict), "writing") is None:
+                return False
+            del self._unpublished[point]
+        return True
+
     def claim(self, point: Point, most: int) -> bool | None:
         """Whether the point is this worker's, of `most` that all together measure; None while the
         database is away."""
-        return self._reached(partial(self.fleet.claim, point, most))
+        return self._reached(partial(self.fleet.claim, point, most), "writing")
 
-    def may_change(self) -> bool:
-        """Wait for what others do, or for the database; False where neither can bring anything."""
-        before = bool(self.elsewhere) or self._is_away
-        if not self.look() or self.elsewhere:
+    def may_change(self, wanted: int) -> bool:
+        """Wait for what others do, or for the database; False where neither can bring anything, as
+        where all that is wanted has been measured."""
+        before = bool(self.elsewhere) or self._away is not None
+        if self.look() and not self.elsewhere and self.is_full(wanted):
+            return False
+        if self.elsewhere or self._away:
             self.wait(min(RETRY_S, self.fleet.heartbeat_s / 2))
             return True
         return before
 
-    def publish(self, point: Point, verdict: Verdict) -> None:
-        """Tell the others, now or as soon as the database is back."""
-        self._unpublished[point] = verdict
+    def publish(self, found: Mapping[Point, Verdict], claimed: Collection[Point] = ()) -> None:
+        """Tell the others, now or as soon as the database is back; what was claimed for that and
+        not measured is theirs again."""
+        self._own.update(found)
+        self._unpublished.update(found)
+        for point in claimed:
+            if point not in found:
+                self.fleet.release(point)
         self.look()
 
-    def better(self, value: float) -> str | None:
-        """Who has measured a faster candidate than that, in words; None where nobody has."""
-        found = [
-            (each.verdict.value, each)
-            for each in self._sight.told
-            if each.worker != self.fleet.worker
-            and each.verdict.outcome == "ok"
-            and not each.verdict.excess
-            and each.verdict.value is not None
-            and each.verdict.value > value
-        ]
-        if not found:
+    def fastest_elsewhere(self) -> str | None:
+        """The fastest candidate of all workers, in words, where another one has it; else None.
+
+        By what was told, which is the same for all: if each went by its ledger, where a later
+        baseline has moved the figures, two workers could each take the other one for faster.
+        """
+        own = self.fleet.worker
+        untold = (each.value for each in self._unpublished.values() if each.is_answer)
+        told = [each for each in self._sight.told if each.verdict.is_answer]
+        first = max(told, key=lambda each: (each.verdict.value or 0, -each.number), default=None)
+        if first is None or first.worker == own or (value := first.verdict.value) is None:
             return None
-        speed, told = max(found, key=lambda pair: pair[0])
-        return f"{told.point.label()}, {speed:.3f} times its own baseline, of worker {told.worker}"
+        if value <= max([1.0, *(each or 0.0 for each in untold)]):
+            return None
+        return (
+            f"{first.point.label()}, {value:.3f} times its own baseline, of worker {first.worker}"
+        )
+
+    def untold(self, records: Sequence[TrialRecord]) -> list[TrialRecord]:
+        """Those of them that `publish` has not been called for."""
+        return [each for each in records if each.at not in self._own]
 
     def close(self) -> None:
         """Give up what is claimed and not measured."""
         if self._unpublished and not self.look():
+            count = len(self._unpublished)
+            what = "1 result is" if count == 1 else f"{count} results are"
             self.note(
-                f"{len(self._unpublished)} results are in this run's ledger and not in the shared "
-                "study: resume the worker when the database is back"
+                f"{what} in this run's ledger and not in the shared study: resume the worker when "
+                "the database is back"
             )
         self.fleet.close()
 
-    def _reached(self, act: Callable[[], Answer]) -> Answer | None:
-        """What `act` gives, or True for nothing; None while the database is away, which is said."""
+    def _reached(
+        self, act: Callable[[], Answer], does: Literal["reading", "writing"] = "reading"
+    ) -> Answer | None:
+        """What `act` gives, or True for nothing; None while the database is away, which is said.
+
+        One that can be read and not written (it is full, or a copy took over) is away until it is
+        written again.
+        """
         try:
             found = act()
         except StorageUnusable as error:
-            if not self._is_away:
+            if self._away is None:
                 self.note(
                     f"the shared study cannot be reached ({error}): this worker measures what it "
                     "has claimed, keeps it in its ledger and tries again"
                 )
-            self._is_away = True
+            self._away = does
             return None
-        if self._is_away:
+        if self._away is not None and does in (self._away, "writing"):
             self.note("the shared study can be reached again")
-            self._is_away = False
+            self._away = None
         return True if found is None else found  # type: ignore[return-value]
 
     def _write(self) -> None:
@@ -150,7 +191,8 @@ class Together:
             if each.worker == self.fleet.worker:
                 continue
             known = others.get(each.worker, OtherWorker(name=each.worker, candidates=0))
-            others[each.worker] = known.also(each.point, each.verdict.value)
+            value = each.verdict.value if each.verdict.is_answer else None
+            others[each.worker] = known.also(each.point, value)
         write_fleet(self.run, self.line.with_others(list(others.values())))
 
 

@@ -3,7 +3,8 @@
 import os
 from contextlib import suppress
 
-from tuner.campaign.shown import Showing, layout_of, shown_of
+from tuner.campaign.showing import Showing, shown_of
+from tuner.campaign.shown import layout_of
 from tuner.errors import UserError
 from tuner.ledger.run import Run
 from tuner.search.storages import Storage, StorageUnusable, open_storage, sqlite_url

@@ -12,9 +12,10 @@ from tuner.errors import UserError
 from tuner.ledger.fleet_line import WorkerSettings
 from tuner.ledger.machine import machine_facts
 from tuner.ledger.run import Run
-from tuner.search.fleet import Fleet, UnlikeWorkersError, join
+from tuner.search.fleet import Fleet
+from tuner.search.joining import UnlikeWorkersError, join
 from tuner.search.storages import GIVE_URL, StorageUnusable
-from tuner.secrets import hidden, learn_url
+from tuner.secrets import hidden_word, learn_url
 from tuner.sweep.credentials import without_secrets
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.shown import shortened
@@ -33,7 +34,8 @@ class WorkerOptions:
     """An Optuna storage URL."""
     study: str | None = None
     """None: the sweep's name."""
-    heartbeat_s: int = 30
+    heartbeat_s: int | None = None
+    """None: as the other workers have it."""
 
     def __post_init__(self) -> None:
         """Hide the URL's password from now on, whatever becomes of it."""
@@ -90,7 +92,7 @@ def join_fleet(
         raise loaded.document().error(
             ("engine", "kind"), "an endpoint has nothing to share with others, use specbench sweep"
         )
-    where = hidden(options.storage)
+    where = hidden_word(options.storage)
     try:
         return join(
             options.storage,
@@ -106,7 +108,7 @@ def join_fleet(
     except UnlikeWorkersError as error:
         raise UserError(
             f"study {settings.study} of {where} is another search: {error}; give another --study "
-            "or the same sweep"
+            "or what its workers have"
         ) from error
 
 

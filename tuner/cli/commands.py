@@ -86,11 +86,13 @@ def sweep(context: click.Context, /, file: Path | None, dry_run: bool, **options
 @click.option("--deadline", type=DeadlineText(), help="Instead of search.deadline, such as 07:30.")
 @click.option("--share-gpus", is_flag=True, help="Also beside another specbench run on them.")
 @click.option("--slots", type=SlotCount(), help="Instead of the file's slots: auto, 1, 2, ...")
-@click.option("--heartbeat", "beat_s", type=click.IntRange(1, 3600), default=30,
-              show_default=True, metavar="SECONDS",
-              help="Silent for four times that, a worker is dead.")  # fmt: skip
+@click.option("--heartbeat", "beat_s", type=click.IntRange(1, 3600), metavar="SECONDS",
+              help="Silent for four times that, a worker is dead; the same for all workers of a "
+                   "study. Default: as the first one had it, 30.")  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="Print the result as JSON on stdout.")
-def worker(file: Path | None, storage: str, study: str | None, beat_s: int, **options: Any) -> int:
+def worker(
+    file: Path | None, storage: str, study: str | None, beat_s: int | None, **options: Any
+) -> int:
     """Take part in the search of SWEEP, one of several hosts on one database.
 
     Each worker has its own run folder and baseline; together they measure search.trials candidates,

@@ -11,8 +11,8 @@ from typing import Any
 from tuner.errors import UserError
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.nodes import NNODES, nodes_of
-from tuner.sweep.turns import has_answers
 from tuner.trial.places import PlacesMaker
+from tuner.trial.sent import writes_answers
 from tuner.trial.slot_rules import slots_of
 
 
@@ -52,11 +52,11 @@ def refuse_unplaced(loaded: LoadedSweep, address: str | None, resource: str | No
         raise document.error(
             ("slots",), "slots are of one machine, and Ray places launches itself: remove slots"
         )
-    elif loaded.sweep.workload.turns == "all" and not all(map(has_answers, loaded.prompts)):
+    elif writes_answers(loaded):
         raise document.error(
             ("workload", "turns"),
             "the answers before later turns would be written by a server here and not on the "
-            "cluster: write turns: first, or give prompts that have them",
+            "cluster: write turns: first, give prompts that have them, or a run's as answers",
         )
     elif importlib.util.find_spec("ray") is None:
         raise UserError(

@@ -149,7 +149,8 @@ def _answer(result: Result) -> str:
     apart = disagreement(result.settled.baselines)
     doubt = [] if apart is None else [f"doubtful: {apart}"]
     if result.best is None or result.best.at is None:  # the verdict names those of other outputs
-        return "\n".join([result.verdict, *doubt, *_alike(result), *_elsewhere(result)])
+        lines = [result.verdict, *doubt, *_alike(result), *_workers(result), *_elsewhere(result)]
+        return "\n".join(lines)
     shown = []
     for level, ratio in result.speedup.items():
         shown.append(f"{_times(ratio)} {at(level)}")
@@ -173,12 +174,19 @@ def _answer(result: Result) -> str:
     lines += side_words(result.settled.ledger)
     if result.limits.asked or result.limits.broken:
         lines.append(result.limits.words())
-    if result.worker is not None:
-        lines.append(result.worker.words(result.trials))
+    lines += _workers(result)
     if result.far:
         lines.append(far_words(result.settled.ledger, result.far))
     lines += _elsewhere(result)
     return "\n".join(lines)
+
+
+def _workers(result: Result) -> list[str]:
+    """Of a worker's run: who else measured what, and that the answer is another one's."""
+    if result.worker is None:
+        return []
+    faster = result.worker.faster(result.fastest_value)
+    return [*([faster] if faster else []), result.worker.words(result.trials)]
 
 
 def _alike(result: Result) -> list[str]:

@@ -6,6 +6,7 @@ from tuner.engine.base import Command
 from tuner.engine.script import difference, of_every_rank, shell_line
 from tuner.memory.planned import words
 from tuner.plan import Plan
+from tuner.sweep.durations import spell_time
 from tuner.trial.sent import load_words
 
 
@@ -22,7 +23,9 @@ def show_plan(plan: Plan, limit: int | None) -> None:
     for note in plan.notes:
         click.echo(f"  {note}")
     estimate = plan.estimate
-    click.echo(f"  {estimate.launches:,} launches, about {estimate.hours:.1f} h ({estimate.basis})")
+    noun = "launch" if estimate.launches == 1 else "launches"
+    about = spell_time(estimate.hours * 3600)
+    click.echo(f"  {estimate.launches:,} {noun}, about {about} ({estimate.basis})")
     if estimate.parts:
         early = "" if sweep.search.sampler == "grid" else "; the search may end before all of them"
         click.echo(f"  of these {estimate.parts}{early}")

@@ -24,6 +24,7 @@ from tuner.engine.base import Checked, Command, Engine, Rank, Server, ServerConf
 from tuner.engine.footprint import SUFFIX, processes_left
 from tuner.errors import EngineFailure, UserError
 from tuner.sweep.door import LoadedSweep
+from tuner.sweep.model import ModelSpec, ServerSpec
 from tuner.trial.attempt import Rig, config_of
 from tuner.trial.block import block_of
 from tuner.trial.job import Job, perform
@@ -100,8 +101,8 @@ class _Ranked:
     def command(self, config: ServerConfig) -> Command:
         return self._engine.command(config)
 
-    def tokenise(self, prompts: Any) -> Tokenised:
-        return self._engine.tokenise(prompts)
+    def tokenise(self, model: ModelSpec, server: ServerSpec, prompts: Any) -> Tokenised:
+        return self._engine.tokenise(model, server, prompts)
 
 
 def _work(rig: Rig, job: Job) -> EngineFailure:

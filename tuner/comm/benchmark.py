@@ -139,7 +139,7 @@ def _add(tally: _Tally, group: Group, job: Job) -> None:
     if group.trouble is not None:
         return
     found = group.sizes()
-    tally.rounds.append([statistics.median(found[m.elements]["us"]) for m in job.messages])
+    tally.rounds.append([statistics.median(found[m.elements, m.ranks]["us"]) for m in job.messages])
     whys = (line["why"] for line in found.values() if line["why"] is not None)
     tally.no_graphs = next(whys, tally.no_graphs)
 

@@ -36,7 +36,8 @@ class Order:
     world: int
     device: str
     """cuda or cpu."""
-    numels: tuple[int, ...]
+    sizes: tuple[tuple[int, int], ...]
+    """Elements of each message and the ranks of a group that reduces it, 0: all."""
     dtype: str
     limit_s: float
     """Seconds that a group may take to its first all-reduce, and again for its measurement."""
@@ -59,7 +60,7 @@ class Order:
             "first_gpu": self.first_gpu,
             "gpu_step": self.gpu_step,
             "dtype": self.dtype,
-            "numels": list(self.numels),
+            "sizes": [list(each) for each in self.sizes],
             "folder": str(folder),
             "batch": self.batch,
             "budget_s": self.budget_s,
@@ -149,9 +150,9 @@ class Group:
         else:
             self._tree.observe()
 
-    def sizes(self) -> dict[int, dict[str, Any]]:
-        """What was measured, by number of elements."""
-        return {line["numel"]: line for line in self.said if "numel" in line}
+    def sizes(self) -> dict[tuple[int, int], dict[str, Any]]:
+        """What was measured, by number of elements and ranks."""
+        return {(line["numel"], line["ranks"]): line for line in self.said if "numel" in line}
 
     def ready_facts(self) -> dict[str, Any]:
         """What the group is made of; empty before it is ready."""

@@ -7,12 +7,13 @@ Runs under the interpreter that has SGLang and needs torch; imports nothing of s
 
 ORDER is JSON:
     {"world": N, "device": "cuda" or "cpu", "first_gpu": I, "gpu_step": I, "dtype": NAME,
-     "numels": [N, ...], "folder": PATH, "batch": N, "budget_s": S}
+     "sizes": [[NUMEL, RANKS], ...], "folder": PATH, "batch": N, "budget_s": S}
+RANKS are those of one group: all blocks of so many ranks reduce at the same time, 0: all together.
 Lines on standard output that begin with MARK hold JSON:
     {"stage": "imported"}                      torch is there, nothing of the GPU was touched
     {"stage": "ready", "backend": NAME, "device": NAME, "torch": VERSION}
                                                a first all-reduce went through
-    {"numel": N, "us": [US, ...], "graphs": BOOL, "why": null or TEXT}
+    {"numel": N, "ranks": N, "us": [US, ...], "graphs": BOOL, "why": null or TEXT}
                                                microseconds of one all-reduce, one entry a batch
     {"stage": "done"}
     {"refused": TEXT}                          this machine or interpreter cannot do it
@@ -122,21 +123,38 @@ def measure(order: dict[str, Any], rank: int) -> None:
         world_size=order["world"],
         timeout=FOR_EVER,
     )
-    first = torch.ones(1, device=device)
-    dist.all_reduce(first)
-    if int(first.item()) != order["world"]:
-        raise RuntimeError(f"an all-reduce of ones over {order['world']} ranks gave {first.item()}")
+    of_sizes = sorted({0} | {ranks for _, ranks in order["sizes"]})  # all together first
+    groups = {ranks: block(dist, order["world"], ranks, rank) for ranks in of_sizes}
+    for ranks, group in groups.items():
+        first, count = torch.ones(1, device=device), ranks or order["world"]
+        dist.all_reduce(first, group=group)
+        if int(first.item()) != count:
+            raise RuntimeError(f"an all-reduce of ones over {count} ranks gave {first.item()}")
     if rank == 0:
         say(stage="ready", **described(torch, device, backend))
     wait_for(f"{order['folder']}/turn")
-    for numel in order["numels"]:
-        answer = time_size(torch, dist, order, device, numel)
+    for numel, ranks in order["sizes"]:
+        answer = time_size(torch, dist, order, device, numel, groups[ranks])
         if rank == 0:
-            say(numel=numel, **answer)
+            say(numel=numel, ranks=ranks, **answer)
     if rank == 0:
         say(stage="done")
     wait_for(f"{order['folder']}/leave")
     dist.destroy_process_group()
+
+
+def block(dist: Any, world: int, ranks: int, rank: int) -> Any:
+    """This rank's group of so many consecutive ranks, as a draft on that TP size has; None: all.
+
+    Every rank has to make every group.
+    """
+    mine = None
+    for first in range(0, world, ranks or world):
+        members = list(range(first, first + ranks))
+        made = dist.new_group(members, timeout=FOR_EVER) if ranks else None
+        if rank in members:
+            mine = made
+    return mine
 
 
 def place(torch: Any, dist: Any, order: dict[str, Any], rank: int) -> tuple[Any, str]:
@@ -171,16 +189,24 @@ def wait_for(path: str) -> None:
 
 
 def time_size(
-    torch: Any, dist: Any, order: dict[str, Any], device: Any, numel: int
+    torch: Any, dist: Any, order: dict[str, Any], device: Any, numel: int, group: Any
 ) -> dict[str, Any]:
-    """Microseconds of one all-reduce of that many elements, one entry for each batch of them."""
+    """Microseconds of one all-reduce of that many elements, one entry for each batch of them.
+
+    In `group`, None: of all ranks. What the ranks agree on they do in one of all.
+    """
     tensor = torch.zeros(numel, dtype=getattr(torch, order["dtype"]), device=device)
+
+    def reduce() -> None:
+        dist.all_reduce(tensor, group=group)
+
     for _ in range(WARM_UP):
-        dist.all_reduce(tensor)
+        reduce()
     if device.type == "cpu":
-        return {"us": timed_on_cpu(torch, dist, order, tensor), "graphs": False, "why": None}
+        us = timed_on_cpu(torch, dist, order, reduce, device)
+        return {"us": us, "graphs": False, "why": None}
     torch.cuda.synchronize()
-    graph, why = captured(torch, dist, order["batch"], tensor)
+    graph, why = captured(torch, order["batch"], reduce)
     # All ranks replay or none does: who replays alone waits for ever.
     agreed = torch.tensor([0 if graph is None else 1], device=device)
     dist.all_reduce(agreed, op=dist.ReduceOp.MIN)
@@ -192,20 +218,20 @@ def time_size(
             graph.replay()
             return
         for _ in range(order["batch"]):
-            dist.all_reduce(tensor)
+            reduce()
 
     us = timed_on_gpu(torch, dist, order, batch, device)
     return {"us": us, "graphs": graph is not None, "why": why}
 
 
-def captured(torch: Any, dist: Any, count: int, tensor: Any) -> tuple[Any, str | None]:
+def captured(torch: Any, count: int, reduce: Any) -> tuple[Any, str | None]:
     """A CUDA graph of `count` all-reduces, or None and why there is none."""
     graph = torch.cuda.CUDAGraph()
     try:
         # thread_local: the watchdog thread of torch's NCCL group asks for events meanwhile.
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             for _ in range(count):
-                dist.all_reduce(tensor)
+                reduce()
     except Exception as error:  # noqa: BLE001,RUF100 - then there are no graphs
         with contextlib.suppress(Exception):
             torch.cuda.synchronize()
@@ -234,17 +260,19 @@ def timed_on_gpu(
     return [1000 * one.elapsed_time(next_) / order["batch"] for one, next_ in spans]
 
 
-def timed_on_cpu(torch: Any, dist: Any, order: dict[str, Any], tensor: Any) -> list[float]:
+def timed_on_cpu(
+    torch: Any, dist: Any, order: dict[str, Any], reduce: Any, device: Any
+) -> list[float]:
     """The same without a GPU's clock."""
     times: list[float] = []
     count = 1
     while len(times) < count + 1:
         began = time.perf_counter()
         for _ in range(order["batch"]):
-            dist.all_reduce(tensor)
+            reduce()
         times.append(time.perf_counter() - began)
         if len(times) == 1:
-            count = agreed_count(torch, dist, order, times[0], tensor.device)
+            count = agreed_count(torch, dist, order, times[0], device)
     return [1e6 * each / order["batch"] for each in times[1:]]
 
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 from tuner.comm.benchmark import AT_ONCE, ROUNDS, Job
 from tuner.comm.group import Order, usable_cores
-from tuner.comm.messages import Message, Shape, messages, shape_of, token_counts
+from tuner.comm.messages import Message, Shape, messages, ranks_of, shape_of, token_counts
 from tuner.comm.settings import Setting, not_measured, settings_of
 from tuner.engine.sglang.all_reduce import nccl_defaults
 from tuner.engine.sglang.tokenise import default_python
@@ -49,12 +49,15 @@ def job_of_sweep(loaded: LoadedSweep, wanted: Wanted, environment: Mapping[str, 
     if wanted.tokens is not None:
         counts = {"verify": frozenset(wanted.tokens)}
     shape = shape_of(sweep, kept, wanted.hidden, wanted.dtype)
-    sizes = messages(shape, counts)
+    world = world_of(wanted.tp or sweep.model.tp)
+    # With another --tp than the sweep's there may be no such groups.
+    fitting = {part: each for part, each in counts.items() if world % (ranks_of(part) or 1) == 0}
+    sizes = messages(shape, fitting)
     order = Order(
         program=(*sweep.engine.command, default_python(wanted.python or sweep.engine.python)),
-        world=world_of(wanted.tp or sweep.model.tp),
+        world=world,
         device=wanted.device or ("cpu" if flags.get("device") == "cpu" else "cuda"),
-        numels=tuple(each.elements for each in sizes),
+        sizes=tuple((each.elements, each.ranks) for each in sizes),
         dtype=shape.dtype,
         limit_s=wanted.limit_s,
         first_gpu=_number(flags.get("base-gpu-id"), 0),
@@ -81,7 +84,7 @@ def job_by_hand(wanted: Wanted, environment: Mapping[str, str]) -> Job:
         program=(default_python(wanted.python),),
         world=world_of(wanted.tp),
         device=wanted.device or "cuda",
-        numels=tuple(each.elements for each in sizes),
+        sizes=tuple((each.elements, each.ranks) for each in sizes),
         dtype=shape.dtype,
         limit_s=wanted.limit_s,
         env=nccl_defaults({}, kept),

@@ -2,7 +2,7 @@
 
 Every layer of a tensor-parallel model reduces one hidden state for each token of the pass: the
 verify pass has num_draft_tokens a request, a draft step has eagle_topk a request, a plain decode
-step one.
+step one. A draft on a TP size d of its own reduces in each block of d GPUs (plugin/.../groups.py).
 """
 
 import math
@@ -21,8 +21,10 @@ BYTES = {"bfloat16": 2, "float16": 2, "float32": 4}
 """Of one element, by torch's name of the type."""
 _SPELLINGS = {"half": "float16", "float": "float32"}
 """SGLang's --dtype."""
+DRAFT_TP = "draft TP "
 MOST_SIZES = 8
-"""More are thinned out: neighbours tell nothing new, and each must be told apart from noise."""
+"""Of one group. More are thinned out: neighbours tell nothing new, and each must be told apart from
+noise."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +47,10 @@ class Message:
     """0 where a preset plays it, which knows tokens alone."""
     tokens: int
     parts: tuple[str, ...]
-    """Passes that send it: verify, draft; both where they are equal."""
+    """Passes that send it: verify, draft; both where they are equal; `draft TP 2` of a smaller
+    group."""
+    ranks: int = 0
+    """GPUs of each group that reduces it, all groups at the same time; 0: one group of all."""
 
     def label(self) -> str:
         """`verify, 4 tokens (32 KiB)`."""
@@ -65,12 +70,14 @@ class Message:
             "tokens": self.tokens,
             "elements": self.elements,
             "bytes": self.bytes,
+            **({"ranks": self.ranks} if self.ranks else {}),
         }
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Message":
         """What `to_json` wrote."""
-        return cls(data["elements"], data["bytes"], data["tokens"], tuple(data["parts"]))
+        parts, ranks = tuple(data["parts"]), data.get("ranks", 0)
+        return cls(data["elements"], data["bytes"], data["tokens"], parts, ranks)
 
 
 def token_counts(
@@ -78,31 +85,54 @@ def token_counts(
 ) -> Mapping[str, frozenset[int]]:
     """Tokens of one pass, by part, over all points and concurrency levels.
 
-    A draft that runs on one GPU reduces nothing.
+    `draft TP d` is a draft on d of the GPUs; one that runs on one GPU reduces nothing.
     """
-    verify, draft = set(), set()
+    found: dict[str, set[int]] = {"verify": set(), "draft": set()}
     for point in points:
-        verify.add(point.num_draft_tokens or 1)
-        size = tp if point.draft_tp in (None, "target") else point.draft_tp
+        found["verify"].add(point.num_draft_tokens or 1)
+        size = point.draft_tp
         if point.num_steps is not None and size != 1:
-            draft.add(point.eagle_topk or 1)
+            part = "draft" if size in (None, "target", tp) else f"{DRAFT_TP}{size}"
+            found.setdefault(part, set()).add(point.eagle_topk or 1)
     batches = sorted(set(levels))
     return {
-        "verify": frozenset(tokens * batch for tokens in verify for batch in batches),
-        "draft": frozenset(tokens * batch for tokens in draft for batch in batches),
+        part: frozenset(tokens * batch for tokens in counts for batch in batches)
+        for part, counts in found.items()
     }
 
 
+def ranks_of(part: str) -> int:
+    """GPUs of the groups that reduce a part of `token_counts`; 0: all."""
+    return int(part.removeprefix(DRAFT_TP)) if part.startswith(DRAFT_TP) else 0
+
+
+def sizes_of(tokens: Mapping[str, frozenset[int]]) -> int:
+    """About how many messages `messages` makes of them."""
+    counts: dict[int, set[int]] = {}
+    for part, some in tokens.items():
+        counts.setdefault(ranks_of(part), set()).update(some)
+    return sum(min(MOST_SIZES, len(each)) for each in counts.values())
+
+
 def messages(shape: Shape, tokens: Mapping[str, frozenset[int]]) -> tuple[Message, ...]:
-    """The sizes to measure, ascending: MOST_SIZES at most, the smallest and largest among them."""
-    found: dict[int, Message] = {}
+    """The sizes to measure: of all GPUs together, then of each smaller group, ascending.
+
+    MOST_SIZES of each at most, the smallest and largest among them.
+    """
+    found: dict[int, dict[int, Message]] = {}
     for part, counts in tokens.items():
-        width = (shape.draft_hidden if part == "draft" else None) or shape.hidden
+        ranks = ranks_of(part)
+        same = found.setdefault(ranks, {})
+        width = (shape.draft_hidden if part.startswith("draft") else None) or shape.hidden
         for count in counts:
             elements = count * width
-            parts = (*found[elements].parts, part) if elements in found else (part,)
-            found[elements] = Message(elements, elements * BYTES[shape.dtype], count, parts)
-    return thinned(tuple(found[elements] for elements in sorted(found)))
+            parts = (*same[elements].parts, part) if elements in same else (part,)
+            same[elements] = Message(elements, elements * BYTES[shape.dtype], count, parts, ranks)
+    return tuple(
+        each
+        for ranks in sorted(found)
+        for each in thinned(tuple(found[ranks][elements] for elements in sorted(found[ranks])))
+    )
 
 
 def thinned(sizes: tuple[Message, ...]) -> tuple[Message, ...]:

@@ -12,7 +12,7 @@ from tuner.comm.benchmark import expected_s
 from tuner.comm.carrier import Carrier, carriers, own_tokens
 from tuner.comm.job import Wanted
 from tuner.comm.measuring import measure_comm
-from tuner.comm.messages import MOST_SIZES, token_counts
+from tuner.comm.messages import sizes_of, token_counts
 from tuner.comm.narrowing import Narrowing, families, narrowing, undecided
 from tuner.comm.results import FORMAT, CommResults
 from tuner.comm.screening import Screened, screened_apart
@@ -154,8 +154,9 @@ def screen(
     back_end: str | None,
     environment: Mapping[str, str],
     say: Callable[[str], None],
+    why_not: str | None = None,
 ) -> Screening:
-    """Time the settings that there is something to decide about.
+    """Time the settings that there is something to decide about, unless `why_not`.
 
     `say` gets a line of progress at a time. What stops the benchmark is in the answer, not
     raised; KeyboardInterrupt passes through, and no process is left.
@@ -165,7 +166,7 @@ def screen(
     points = tuple(undecided(loaded.space.points, carrier))
     if not points:
         return replace(found, not_measured=_nothing(back_end))
-    if (why := refusal(loaded.sweep, environment)) is not None:
+    if (why := why_not or refusal(loaded.sweep, environment)) is not None:
         return replace(found, not_measured=why)
     part = replace(loaded, space=replace(loaded.space, points=points))
     began = time.monotonic()
@@ -203,5 +204,5 @@ def expected(loaded: LoadedSweep) -> tuple[int, float]:
     counts = token_counts(
         loaded.space.points, loaded.sweep.workload.concurrency, loaded.sweep.model.tp
     )
-    sizes = min(MOST_SIZES, len(frozenset().union(*counts.values())))
-    return settings, 0.0 if loaded.sweep.engine.kind == "simulated" else expected_s(settings, sizes)
+    simulated = loaded.sweep.engine.kind == "simulated"
+    return settings, 0.0 if simulated else expected_s(settings, sizes_of(counts))

@@ -3,7 +3,7 @@
 import os
 import shutil
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from tuner.campaign.studied import refuse_missing_library
@@ -15,10 +15,11 @@ from tuner.engine.sglang.interpreter import installed_packages
 from tuner.engine.sglang.launches import Launches
 from tuner.engine.topology import visible_gpus
 from tuner.errors import EngineFailure, UserError
-from tuner.ledger.gpu_claims import holders
+from tuner.ledger.gpu_claims import OWN_FOLDER, gpus_used, holders, why_not_known
 from tuner.ledger.machine import inherited_variables
 from tuner.memory.fits import machine_of, narrowed
 from tuner.sweep.door import LoadedSweep
+from tuner.sweep.model import Sweep
 
 
 def examine_machine(results: Path) -> Iterator[Finding]:
@@ -46,9 +47,16 @@ def examine_sweep(loaded: LoadedSweep, results: Path) -> Iterator[Finding]:
     else:
         launches = Launches(sweep, os.environ)
         yield from servers.examine(launches)
-        for taken in holders(sweep, os.environ):
-            yield machine.taken(taken)
+        yield from locks_of(sweep, os.environ)
         yield from _common(results, launches.settled)
+
+
+def locks_of(sweep: Sweep, inherited: Mapping[str, str]) -> Iterator[Finding]:
+    """Runs that have the GPUs of the sweep, and where that cannot be told."""
+    for taken in holders(sweep, inherited):
+        yield machine.taken(taken)
+    if (why := why_not_known(gpus_used(sweep, inherited), inherited)) is not None:
+        yield Finding("doubt", "GPUs", why, OWN_FOLDER)
 
 
 def _refusals(loaded: LoadedSweep) -> Iterator[Finding]:

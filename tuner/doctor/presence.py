@@ -10,7 +10,10 @@ _PUT_THERE = "make or copy it there"
 
 def presence(model: Model, hub: Hub, *, loads_weights: bool) -> Iterator[Finding]:
     """Where the server will find the model. Not `loads_weights`, it needs none there."""
-    name, what = model.name, model.role
+    name, what, where = model.name, model.role, f"in {hub.cache}"
+    fetch = f"hf download {name}"
+    if model.revision != "main":
+        where, fetch = f"{where} at {model.revision}", f"{fetch} --revision {model.revision}"
     if model.source == "absent":
         yield Finding(
             "stop", what, f"there is no {name} here, and it is no name on the hub",
@@ -20,21 +23,21 @@ def presence(model: Model, hub: Hub, *, loads_weights: bool) -> Iterator[Finding
         yield Finding(
             "stop",
             what,
-            f"{name} is neither a folder nor in {hub.cache}, and HF_HUB_OFFLINE forbids to ask",
+            f"{name} is neither a folder nor {where}, and HF_HUB_OFFLINE forbids to ask",
             f"{_PUT_THERE}, where specbench is started"
             if _is_meant_as_path(name)
-            else f"fetch it (HF_HUB_OFFLINE=0 hf download {name}), or mend the path, which begins "
+            else f"fetch it (HF_HUB_OFFLINE=0 {fetch}), or mend the path, which begins "
             "where specbench is started",
         )
     elif model.source == "not cached":
         yield Finding(
             "doubt",
             what,
-            f"{name} is neither a folder nor in {hub.cache}: the first launch looks for it on the "
+            f"{name} is neither a folder nor {where}: the first launch looks for it on the "
             "hub, within timeouts.launch",
             f"{_PUT_THERE}, where specbench is started"
             if _is_meant_as_path(name)
-            else f"fetch it before: hf download {name}",
+            else f"fetch it before: {fetch}",
         )
     elif model.source == "elsewhere":
         yield Finding("doubt", what, f"{name} is not looked at from here", None)

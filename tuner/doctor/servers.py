@@ -26,7 +26,7 @@ def examine(launches: Launches) -> Iterator[Finding]:
 
 def _release(launches: Launches) -> Release:
     sweep = launches.sweep
-    engine = SglangEngine(sweep.engine, sweep.timeouts, sweep.model, sweep.server)
+    engine = SglangEngine(sweep.engine, sweep.timeouts, sweep.server)
     try:
         return engine.release
     except UserError as error:  # too old, or no version: the sweep is refused for it already

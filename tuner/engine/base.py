@@ -18,7 +18,7 @@ from tuner.measure.samples import Request
 from tuner.secrets import hidden_word, hidden_words
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.fields import UNSET
-from tuner.sweep.model import ModelSpec, ServerFlag, Sweep
+from tuner.sweep.model import ModelSpec, ServerFlag, ServerSpec, Sweep
 from tuner.sweep.point import Point
 from tuner.sweep.workload import Prompt
 
@@ -210,5 +210,11 @@ class Engine(Protocol):
         KeyboardInterrupt passes through, also with no process left behind.
         """
 
-    def tokenise(self, prompts: Sequence[Prompt]) -> Tokenised:
-        """Prompts rendered with the model's chat template and tokenised, where that is possible."""
+    def tokenise(
+        self, model: ModelSpec, server: ServerSpec, prompts: Sequence[Prompt]
+    ) -> Tokenised:
+        """Prompts rendered with the model's chat template and tokenised, where that is possible.
+
+        `server` is that of the sweep that `check` returned: it names the commits that every
+        server is held to, and this is done with the tokenizer of the target's.
+        """

@@ -76,18 +76,12 @@ class EndpointEngine:
 
     name = "endpoint"
 
-    def __init__(
-        self,
-        spec: EngineSpec,
-        timeouts: TimeoutSpec,
-        model: ModelSpec,
-        server: ServerSpec | None = None,
-    ) -> None:
+    def __init__(self, spec: EngineSpec, timeouts: TimeoutSpec) -> None:
         if spec.url is None:
             raise UserError("kind endpoint needs a url, such as url: http://127.0.0.1:30000")
         self._url, self._keys = spec.url, Keys(spec.api_key, spec.admin_api_key)
         self._timeouts = timeouts
-        self._tokeniser = Tokeniser(default_python(spec.python), model, server or ServerSpec())
+        self._python = default_python(spec.python)
 
     def refuse(self, loaded: LoadedSweep) -> None:
         """Nothing to refuse before the server has been asked."""
@@ -111,9 +105,11 @@ class EndpointEngine:
             raise EngineFailure(Failure.CLIENT, f"no healthy server at {api.url}/health")
         return EndpointServer(api, self._keys)
 
-    def tokenise(self, prompts: Sequence[Prompt]) -> Tokenised:
+    def tokenise(
+        self, model: ModelSpec, server: ServerSpec, prompts: Sequence[Prompt]
+    ) -> Tokenised:
         """Prompts as ids where `engine.python` can load model.target's tokenizer, else as text."""
-        return self._tokeniser(prompts)
+        return Tokeniser(self._python, model, server)(prompts)
 
     @staticmethod
     def point_of(info: Mapping[str, Any]) -> Point | None:

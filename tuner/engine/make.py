@@ -9,17 +9,17 @@ def make_engine(sweep: Sweep, release: str | None = None) -> Engine:
 
     `release` is an SGLang version to plan for, instead of the one that is installed.
     """
-    spec, timeouts, model = sweep.engine, sweep.timeouts, sweep.model
+    spec, timeouts = sweep.engine, sweep.timeouts
     if release is not None:
         spec = spec.model_copy(update={"release": release})
     if spec.kind == "simulated":
         from tuner.engine.simulated.engine import SimulatedEngine
 
-        return SimulatedEngine(spec, timeouts, model)
+        return SimulatedEngine(spec, timeouts)
     if spec.kind == "endpoint":
         from tuner.engine.endpoint import EndpointEngine
 
-        return EndpointEngine(spec, timeouts, model, sweep.server)
+        return EndpointEngine(spec, timeouts)
     from tuner.engine.sglang.engine import SglangEngine
 
-    return SglangEngine(spec, timeouts, model, sweep.server)
+    return SglangEngine(spec, timeouts, sweep.server)

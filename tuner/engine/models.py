@@ -55,6 +55,8 @@ class Model:
     source: Source
     folder: Path | None = None
     """What SGLang would read; None where there is nothing to read."""
+    revision: str = "main"
+    """The branch, tag or commit that it is looked for at, of a name on the hub."""
     commit: str | None = None
     """The snapshot's, of a model in the hub's cache."""
     config: Config | None = None
@@ -132,7 +134,7 @@ def local(role: Role, name: str, hub: Hub, revision: str = "main") -> Model:
     """A model by the name that the sweep gives it, with what its files say."""
     path = Path(name)
     if _is_dir(path):
-        return _read(role, name, "folder", path)
+        return _read(role, name, "folder", path, "main")
     if os.path.exists(path):  # noqa: PTH110 as _is_dir
         return Model(role, name, "file", path)
     if "://" in name:
@@ -141,8 +143,8 @@ def local(role: Role, name: str, hub: Hub, revision: str = "main") -> Model:
         return Model(role, name, "absent")
     folder = hub.snapshot(name, revision)
     if folder is None:
-        return Model(role, name, "not cached")
-    return _read(role, name, "cache", folder)
+        return Model(role, name, "not cached", revision=revision)
+    return _read(role, name, "cache", folder, revision)
 
 
 def _is_dir(path: Path) -> bool:
@@ -150,7 +152,7 @@ def _is_dir(path: Path) -> bool:
     return os.path.isdir(path)  # noqa: PTH112
 
 
-def _read(role: Role, name: str, source: Source, folder: Path) -> Model:
+def _read(role: Role, name: str, source: Source, folder: Path, revision: str) -> Model:
     try:
         config, trouble = read_config(folder), None
     except FileNotFoundError:
@@ -162,6 +164,7 @@ def _read(role: Role, name: str, source: Source, folder: Path) -> Model:
         name=name,
         source=source,
         folder=folder,
+        revision=revision,
         commit=folder.name if source == "cache" else None,
         config=config,
         trouble=trouble,

@@ -52,16 +52,36 @@ class FleetLine(Strict):
         """The same, as it is now."""
         return self.model_copy(update={"others": others})
 
+    @property
+    def elsewhere(self) -> int:
+        """Candidates that others had measured."""
+        return sum(each.candidates for each in self.others)
+
+    @property
+    def first(self) -> OtherWorker | None:
+        """Who has the fastest candidate of the others; None where none has a figure."""
+        known = [each for each in self.others if each.best_value is not None]
+        return max(known, key=lambda each: each.best_value or 0.0, default=None)
+
+    def faster(self, value: float | None) -> str | None:
+        """That another worker has a faster candidate than that, or than the baseline, in words
+        without names that Markdown reads; None where none has."""
+        first = self.first
+        if first is None or (first.best_value or 0.0) <= max(value or 0.0, 1.0):
+            return None
+        return (
+            f"another worker has a faster candidate, {first.best_value:.3f} times its own "
+            "baseline: the answer is in its run"
+        )
+
     def words(self, candidates: int) -> str:
         """For a report: who measured what; `candidates` are this run's own."""
-        elsewhere = sum(each.candidates for each in self.others)
         whose = f"one of {len(self.others) + 1} workers" if self.others else "the only worker"
         told = (
             f"{whose} on study {self.study} (this one is {self.worker}): {candidates} candidates "
-            f"here, {elsewhere} elsewhere"
+            f"here, {self.elsewhere} elsewhere"
         )
-        best = max(self.others, key=lambda each: each.best_value or 0.0, default=None)
-        if best is not None and best.best_value is not None:
+        if (best := self.first) is not None:
             told += (
                 f", the fastest of those {best.best} with {best.best_value:.3f} times the baseline "
                 f"of {best.name}"

@@ -29,6 +29,7 @@ from tuner.sweep.model import Sweep
 FOLDER_VARIABLE = "SPECBENCH_GPU_LOCKS"
 """The folder of the locks, where it is not /tmp/specbench-UID: not TMPDIR, which batch jobs have
 each of their own."""
+OWN_FOLDER = f"remove it, or name a folder of your own as {FOLDER_VARIABLE}"
 
 
 @dataclass
@@ -110,9 +111,13 @@ def claimed(
                 files = {name: stack.enter_context(_open(folder, gpus[name])) for name in gpus}
                 _lock(claims, files, share=share)
             except OSError as error:
-                why = error.strerror or str(error)
-                claims.notes = (f"whether another specbench uses these GPUs is not known: {why}",)
+                claims.notes = (f"{_not_known(error)}; {OWN_FOLDER}",)
         yield claims
+
+
+def _not_known(error: OSError) -> str:
+    why = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    return f"whether another specbench uses these GPUs is not known: {why}"
 
 
 def _lock(claims: Claims, files: Mapping[str, IO[bytes]], *, share: bool) -> None:
@@ -140,6 +145,18 @@ def _holder(file: IO[bytes]) -> str:
         return f"the specbench run {told['run']} (process {int(told['pid'])})"
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return "another specbench run"
+
+
+def why_not_known(gpus: Mapping[str, str], inherited: Mapping[str, str]) -> str | None:
+    """Why it cannot be told whether another run has one of these GPUs; None where it can."""
+    try:
+        folder = _folder(inherited) if gpus else Path()
+        for uuid in gpus.values():
+            with _open(folder, uuid):
+                pass
+    except OSError as error:
+        return _not_known(error)
+    return None
 
 
 def holders(sweep: Sweep, inherited: Mapping[str, str]) -> list[str]:

@@ -5,9 +5,11 @@ not there, such as a model that the first server fetched, is added when the run 
 """
 
 import json
+import os
 from pathlib import Path
 
 from tuner.engine.models import Role
+from tuner.engine.sglang.revisions import ModelFacts, sweep_as_begun
 from tuner.errors import UserError
 from tuner.memory.models import Configs, configs_here
 from tuner.sweep.model import Sweep
@@ -16,9 +18,10 @@ from tuner.whole import write_json
 ROLES: tuple[Role, ...] = ("target", "draft")
 
 
-def keep_configs(file: Path, sweep: Sweep) -> None:
+def keep_configs(file: Path, sweep: Sweep, begun: ModelFacts) -> None:
     """Add to `file` what is here and not in it yet; what is in it stays as it is.
 
+    `begun` is what the models were when the run began: their commits, not what `main` is by now.
     Only SGLang's servers read models. Raises UserError where it cannot be read or written.
     """
     if sweep.engine.kind != "sglang":
@@ -26,7 +29,7 @@ def keep_configs(file: Path, sweep: Sweep) -> None:
     kept = read_configs(file)
     if len(kept) == (1 if sweep.model.draft is None else 2):
         return
-    both = {**configs_here(sweep), **kept}
+    both = {**configs_here(sweep_as_begun(sweep, begun, os.environ)), **kept}
     if both.keys() == kept.keys():
         return
     try:

@@ -9,68 +9,25 @@ from io import FileIO
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
-from pydantic import Field, ValidationError
-
-from tuner import __version__
 from tuner.errors import UserError
 from tuner.ledger.at_work import forget_state
 from tuner.ledger.compact import compact
 from tuner.ledger.figures import Line
-from tuner.ledger.fleet_line import WorkerSettings
 from tuner.ledger.folder import RunFolder
 from tuner.ledger.left_behind import end_servers, hold, is_locked
 from tuner.ledger.lines import AT_ONCE, Ledger, parse_ledger
 from tuner.ledger.machine import machine_facts, read_machine
 from tuner.ledger.models_kept import keep_configs, read_configs
-from tuner.ledger.newest import no_run_words
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.resumable import refuse_unusable
+from tuner.ledger.run_settings import RunSettings, read_settings, require_file
 from tuner.memory.models import Configs
 from tuner.secrets import hidden_values
 from tuner.sweep.credentials import without_secrets
 from tuner.sweep.document import read_document
-from tuner.sweep.fields import Strict
 from tuner.sweep.model import Sweep
 from tuner.whole import write_json, write_text
-
-FORMAT = 1
-"""Of run.json; trials.jsonl has its own."""
-
-
-class RunSettings(Strict):
-    """run.json: what the command line and the prompts added to the sweep file."""
-
-    format: int = FORMAT
-    specbench: str = __version__
-    """The version that began the run."""
-    identity: str = Field(default_factory=lambda: uuid4().hex)
-    """Random: tells this run from another one that began in the same second elsewhere."""
-    engine: str | None = None
-    """`--engine`, where it was given."""
-    worker: WorkerSettings | None = None
-    """Where the run is a worker's."""
-    trials: int
-    """Candidates that the run was begun with; samplers plan by it, so it never changes."""
-    extended_to: int | None = None
-    """Candidates wanted since `--trials +N`."""
-    prompts: str
-    """Content hash of the prompts."""
-    prompts_read: str | None = None
-    """How a file of prompts was read: its shape, how many of each kind, what was left out."""
-    task: str | None = None
-    """Content hash of the task; None without one."""
-    beside: str | None = None
-    """The folder that the sweep file lay in, where a file of prompts is looked for."""
-    models: dict[str, dict[str, str | None]] = Field(default_factory=dict)
-    """`target` and `draft` as they lay here: `{name, source, revision, digest}`, see
-    engine/sglang/revisions.py; {} where nothing was known."""
-
-    @property
-    def wanted(self) -> int:
-        """Candidates to measure in all."""
-        return self.extended_to or self.trials
 
 
 class Run(RunFolder):
@@ -111,29 +68,7 @@ class Run(RunFolder):
     @classmethod
     def open(cls, path: Path) -> "Run":
         """An existing run. Raises UserError where `path` is none, or a newer specbench's."""
-        settings_file = path / "run.json"
-        try:
-            _require_file(settings_file)
-            data = json.loads(settings_file.read_bytes())
-        except FileNotFoundError as error:
-            raise UserError(no_run_words(path), path) from error
-        except OSError as error:
-            raise UserError(f"{error.strerror}, give the path of a run folder", path) from error
-        except (ValueError, RecursionError) as error:
-            raise UserError(
-                "this is not JSON, restore it or begin a new run", settings_file
-            ) from error
-        found = data.get("format") if isinstance(data, dict) else None
-        if isinstance(found, int) and found > FORMAT:
-            message = f"the run has format {found}, this specbench reads up to {FORMAT}: upgrade it"
-            raise UserError(message, settings_file)
-        try:
-            return cls(path, RunSettings.model_validate(data))
-        except ValidationError as error:
-            first = error.errors()[0]
-            place = ".".join(map(str, first["loc"]))
-            message = f"this is not what specbench wrote: {place}: {first['msg']}"
-            raise UserError(message, settings_file) from error
+        return cls(path, read_settings(path))
 
     def sweep_text(self) -> str:
         """The sweep file as it was given, its secrets as `${NAME}`.
@@ -178,7 +113,7 @@ class Run(RunFolder):
         if self._held is not None:
             return self._held
         try:
-            _require_file(self.trials_file)
+            require_file(self.trials_file)
             with self.trials_file.open("rb", AT_ONCE) as lines:
                 return parse_ledger(lines, self.trials_file)
         except OSError as error:
@@ -225,7 +160,7 @@ class Run(RunFolder):
             file.truncate(ledger.size)
             file.seek(ledger.size)
             notes = [*([ledger.note] if ledger.note else []), *end_servers(self)]
-            keep_configs(self.models_file, self.sweep())
+            keep_configs(self.models_file, self.sweep(), self.settings.models)
             self._writing, self._held = file, Ledger(ledger.records, size=ledger.size)
             forget_state(self)
             try:
@@ -234,7 +169,7 @@ class Run(RunFolder):
                 self._writing = self._held = None
                 forget_state(self)
                 with suppress(UserError):  # a model that a server has fetched; its absence is shown
-                    keep_configs(self.models_file, self.sweep())
+                    keep_configs(self.models_file, self.sweep(), self.settings.models)
 
     def append(self, *records: TrialRecord) -> None:
         """Add a line each, on the disk when this returns. Only inside `locked`.
@@ -272,12 +207,6 @@ class Run(RunFolder):
         except OSError as error:
             message = f"this cannot be written: {error.strerror}, give a run that can be"
             raise UserError(message, self.settings_file) from error
-
-
-def _require_file(path: Path) -> None:
-    """Raises UserError for what is there and no file: a pipe would be waited for, for ever."""
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise UserError("this is no file, restore it", path)
 
 
 def synced(file: FileIO) -> None:

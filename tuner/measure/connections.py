@@ -19,6 +19,9 @@ MAX_IDLE_S = 3.0
 """A connection that rested longer is not used again: the server may be closing it. SGLang and
 uvicorn close theirs after 5 s."""
 ERROR_BODY_BYTES = 4096
+HEAD_BYTES = 64 * 1024
+"""In a row that are none of the body's: an answer's head, or what ends it. Servers take heads of 8
+to 64 KiB themselves. llhttp's caller keeps a header that does not end, at a quadratic cost."""
 BUFFER_BYTES = 256 * 1024
 
 Feed = Callable[[bytes, float], Any]
@@ -162,6 +165,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._done: asyncio.Future[None] | None = None
         self._feed: Feed = _nothing
         self._status, self._refusal, self._has_length = 0, b"", False
+        self._bodiless = 0
         self._now = self._progress = 0.0
         self._lost: str | None = None
         self._answered = False
@@ -180,6 +184,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._parser = httptools.HttpResponseParser(self)
         self._feed = feed
         self._status, self._refusal, self._has_length = 0, b"", False
+        self._bodiless = 0
         self._progress = time.perf_counter()
         self.reusable = False
         done = self._done = self._loop.create_future()
@@ -212,10 +217,14 @@ class _Connection(asyncio.BufferedProtocol):
         if self._done is None or self._done.done():  # more than was asked for
             self.reusable = False
             return
+        self._bodiless += size
         try:
             self._parser.feed_data(self._buffer[:size])
         except (httptools.HttpParserError, httptools.HttpParserUpgrade) as failure:
             self._end(ConnectionFailedError(f"the server sent what is not HTTP: {failure}"))
+        if self._bodiless > HEAD_BYTES:
+            what = f"more than {HEAD_BYTES >> 10} KiB of HTTP headers"
+            self._end(ConnectionFailedError(f"the server sent {what}, longer than any answer's"))
 
     def connection_lost(self, failure: Exception | None) -> None:
         self.reusable = False
@@ -236,6 +245,7 @@ class _Connection(asyncio.BufferedProtocol):
         self._status = self._parser.get_status_code()
 
     def on_body(self, body: bytes) -> None:
+        self._bodiless = 0
         if self._status != 200:
             self._refusal += body
             if len(self._refusal) >= ERROR_BODY_BYTES:

@@ -8,13 +8,8 @@ from typing import Any
 
 import orjson
 
+from tuner.measure.meta_info import ENGINE_FIGURES, count_of, is_count, spec_counts
 from tuner.measure.samples import SpecCounts
-
-# The names of one figure over SGLang's releases, newest first. Some releases send two of them.
-CORRECT_DRAFTS = ("spec_num_correct_drafts", "spec_accepted_drafts", "spec_accept_token_num")
-PROPOSED_DRAFTS = ("spec_num_proposed_drafts", "spec_proposed_drafts", "spec_draft_token_num")
-HISTOGRAM = ("spec_correct_drafts_histogram", "spec_accept_histogram")
-ENGINE_FIGURES = ("spec_accept_rate", "spec_accept_length")
 
 _FIELDS = (b":", b"event:", b"id:", b"retry:")
 """Lines of a server-sent event stream that carry no data; the first is a comment."""
@@ -43,8 +38,11 @@ class TokenStream:
         self.finish_reason: str | None = None
         self.abort_message: str | None = None
         self._meta: Mapping[str, Any] = {}
-        self._text = ""
-        self._rest = b""
+        self._text: list[str] = []
+        """The answer in parts, joined when it is asked for."""
+        self._text_length = 0
+        self._rest = bytearray()
+        """The beginning of a line whose end has not come."""
         self._is_over = False
         """`[DONE]` came."""
         self._ids: list[Any] = []
@@ -57,18 +55,33 @@ class TokenStream:
     def feed(self, data: bytes, now: float) -> bool:
         """Take in what arrived at `now`; True where it brought tokens. Raises BadStreamError."""
         before = self.tokens
-        *lines, self._rest = (self._rest + data).split(b"\n")
+        *lines, rest = data.split(b"\n")
+        if self._rest and lines:
+            self._keep(lines[0])
+            lines[0] = bytes(self._rest)
+            self._rest.clear()
         for line in lines:
             if self._is_over:  # what comes after [DONE] is no part of the answer
-                self._rest = b""
                 break
             if line and not self._counted(line, now):
                 self._line(line.strip(), now)
+        if rest and not self._is_over:
+            self._keep(rest)
         return self.tokens > before
+
+    def _keep(self, piece: bytes) -> None:
+        """Add to the line whose end has not come. Raises BadStreamError where none will be."""
+        self._rest += piece  # in place: each byte is copied once, however small the pieces are
+        if len(self._rest) > LONGEST_LINE:
+            raise BadStreamError(
+                f"the server sent more than {LONGEST_LINE >> 20} MiB without the end of a line, "
+                f"longer than any answer's event: {_shown(bytes(self._rest[:81]))}"
+            )
 
     def finish(self, now: float) -> None:
         """Say that the stream has ended. Raises BadStreamError where it ended inside an event."""
-        rest, self._rest = self._rest.strip(), b""
+        rest = bytes(self._rest.strip())
+        self._rest.clear()
         if not self._is_over:
             self._line(rest, now)
         self._read_on()
@@ -127,7 +140,7 @@ class TokenStream:
         if isinstance(output_ids, list) and output_ids:
             total = self._total_of(output_ids, engines)
         else:
-            total = engines if _is_count(engines) and not self._ids else self.tokens
+            total = engines if is_count(engines) and not self._ids else self.tokens
         self._came(total, now)
 
     def _came(self, total: int, now: float) -> None:
@@ -161,10 +174,12 @@ class TokenStream:
         if not isinstance(text, str):
             return
         whole = self._ids_are_cumulative
-        if whole or (whole is None and text.startswith(self._text)):
-            self._text = text
-        else:
-            self._text += text
+        if whole is None:  # a shorter one need not be held against all that came
+            whole = len(text) >= self._text_length and text.startswith("".join(self._text))
+        if whole:
+            self._text, self._text_length = [], 0
+        self._text.append(text)
+        self._text_length += len(text)
 
     def _finish_reason(self, reason: Any) -> None:
         """SGLang sends `{"type": "length", "length": 16}`; null while tokens are to come."""
@@ -185,7 +200,7 @@ class TokenStream:
     def text(self) -> str:
         """The answer so far; "" where the server sends no text."""
         self._settle()
-        return self._text
+        return "".join(self._text)
 
     def _settle(self) -> None:
         """Read what was only counted; an event that cannot be read tells nothing."""
@@ -204,46 +219,36 @@ class TokenStream:
     @property
     def prompt_tokens(self) -> int | None:
         """The engine's count of the prompt."""
-        return _count_of(self.meta, ("prompt_tokens",))
+        return count_of(self.meta, ("prompt_tokens",))
 
     @property
     def cached_tokens(self) -> int | None:
         """How much of the prompt the engine's prefix cache had."""
-        return _count_of(self.meta, ("cached_tokens",))
+        return count_of(self.meta, ("cached_tokens",))
 
     @property
     def engine_tokens(self) -> int | None:
         """The engine's last count of completion tokens."""
-        return _count_of(self.meta, ("completion_tokens",))
+        return count_of(self.meta, ("completion_tokens",))
 
     @property
     def spec(self) -> SpecCounts | None:
         """The speculative counts, which come with the last event; None where there are none."""
-        verify_ct = _count_of(self.meta, ("spec_verify_ct",))
-        correct = _count_of(self.meta, CORRECT_DRAFTS)
-        if verify_ct is None or correct is None:
-            return None
-        histogram = next((self.meta[n] for n in HISTOGRAM if self.meta.get(n) is not None), None)
-        if not isinstance(histogram, list) or not all(map(_is_count, histogram)):
-            histogram = None
-        return SpecCounts(
-            verify_ct=verify_ct,
-            correct_drafts=correct,
-            proposed_drafts=_count_of(self.meta, PROPOSED_DRAFTS),
-            histogram=None if histogram is None else tuple(histogram),
-        )
+        return spec_counts(self.meta)
 
     @property
     def engine_figures(self) -> dict[str, Any]:
         """The engine's own ratios, as it spelled them."""
-        return {name: self.meta[name] for name in ENGINE_FIGURES if name in self.meta}
+        meta = self.meta
+        return {name: meta[name] for name in ENGINE_FIGURES if name in meta}
 
 
 BEGINNING = 9
 """Bytes that an event has in common with the one read before it: `{"text":"`."""
 
-MOST = 2**31
-"""Tokens or verifies of a request; a larger number is no count, and samples could not hold it."""
+LONGEST_LINE = 64 * 2**20
+"""Bytes of a line. The longest event repeats an answer of a million tokens, the most that a sweep
+may ask for: 8 bytes of each for its id, and in text seldom over 10."""
 
 
 def _parsed(payload: bytes) -> Any:
@@ -261,14 +266,6 @@ def _parsed(payload: bytes) -> Any:
         raise BadStreamError(
             f"the server sent an event that is not JSON: {_shown(payload)}"
         ) from error
-
-
-def _is_count(value: Any) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST
-
-
-def _count_of(meta: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
-    return next((meta[name] for name in names if _is_count(meta.get(name))), None)
 
 
 def _reported(error: Any) -> str:

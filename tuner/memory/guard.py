@@ -11,6 +11,7 @@ from tuner.errors import EngineFailure, Failure
 from tuner.memory.fits import Machine
 from tuner.memory.held import offsets_of
 from tuner.sweep.door import LoadedSweep
+from tuner.sweep.model import ModelSpec, ServerSpec
 from tuner.sweep.workload import Prompt
 
 PLAUSIBLE_GIB = 5.0
@@ -50,9 +51,11 @@ class Guarded:
         """The engine's."""
         return self._engine.command(config)
 
-    def tokenise(self, prompts: Sequence[Prompt]) -> Tokenised:
+    def tokenise(
+        self, model: ModelSpec, server: ServerSpec, prompts: Sequence[Prompt]
+    ) -> Tokenised:
         """The engine's."""
-        return self._engine.tokenise(prompts)
+        return self._engine.tokenise(model, server, prompts)
 
     def launch(self, config: ServerConfig, log: Path, launch_id: int) -> Server:
         """The engine's. Raises EngineFailure(OOM) without a start where the server cannot fit."""

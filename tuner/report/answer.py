@@ -44,7 +44,9 @@ def answer(findings: Findings) -> list[str]:
         return _told([_no_baseline(findings), ended_words(findings)])
     if findings.best is None or findings.best.value is None:
         words = "**No answer.** No candidate gave numbers, so there is nothing to compare."
-        return _told([words, ended_words(findings)])
+        if not findings.result.exit_code:
+            words = f"**No candidate was measured here.** {findings.result.verdict.capitalize()}."
+        return _told([words, _faster_elsewhere(findings), ended_words(findings)])
     best = findings.best
     ledger = findings.ledger
     plain = findings.plain if findings.winner is findings.plain else None
@@ -96,6 +98,7 @@ def answer(findings: Findings) -> list[str]:
             f"**Run {code(best.label)}.** It is {_changes(findings, best)} than no speculation."
         ]
     told = (
+        _faster_elsewhere(findings),
         _disagreement(findings),
         ended_words(findings),
         why_it_loses(findings),
@@ -115,6 +118,14 @@ def answer(findings: Findings) -> list[str]:
 
 def _told(lines: list[str | None]) -> list[str]:
     return [line for line in lines if line]
+
+
+def _faster_elsewhere(findings: Findings) -> str | None:
+    """Of a worker's run: what is above is not the answer of all."""
+    worker, own = findings.result.worker, findings.best
+    value = None if own is None else own.value
+    faster = None if worker is None else worker.faster(value)
+    return f"**Not the fastest of all workers**: {faster}." if faster else None
 
 
 def _disagreement(findings: Findings) -> str | None:

@@ -43,15 +43,18 @@ def _table(screening: Screening, results: CommResults) -> str:
     assert screening.screened is not None
     rows = {each.setting: each for each in results.measured}
     ranked, shown = screening.screened.ranked(), screening.screened.shown
-    smallest, largest = results.messages[0], results.messages[-1]
-    header = ["setting", *(f"\u00b5s, {each.label()}" for each in (smallest, largest)), "verdict"]
+    # The last one may be a small one, of a draft's own group.
+    by_size = sorted(range(len(results.messages)), key=lambda at: results.messages[at].elements)
+    smallest, largest = by_size[0], by_size[-1]
+    labels = (results.messages[at].label() for at in (smallest, largest))
+    header = ["setting", *(f"\u00b5s, {label}" for label in labels), "verdict"]
     table = markdown_table(
         header,
         [
             [
                 code(setting.label()),
-                _latency(rows[setting], 0),
-                _latency(rows[setting], len(results.messages) - 1),
+                _latency(rows[setting], smallest),
+                _latency(rows[setting], largest),
                 escaped(screening.screened.verdict(setting)),
             ]
             for setting in shown

@@ -18,6 +18,7 @@ from tuner.report.text import again_command, code, count, escaped, number, ratio
 from tuner.result import held_out_speedups
 from tuner.sweep.level import at, listed
 from tuner.sweep.workload import needed_to_hold_out
+from tuner.trial.baselines import is_due_at_the_end
 
 
 def confirmed_words(findings: Findings, best: Measured) -> str | None:
@@ -64,11 +65,7 @@ def _unseen(findings: Findings, alone: Measured) -> Iterator[str]:
     held = alone.record.held_out
     found = held_out_speedups(alone.record)
     if held is None or not found:
-        needed = needed_to_hold_out(_used(findings))
-        yield (
-            f"Both on the prompts that it was chosen on; {needed} or more are "
-            "needed to hold some out, or the baseline was not measured on them."
-        )
+        yield f"Both on the prompts that it was chosen on: {_why_no_others(findings, alone)}."
         return
     several = len(findings.levels) > 1
     parts = [f"{ratio(r)}{f' {at(n)}' if several else ''}" for n, r in found.items()]
@@ -80,6 +77,26 @@ def _unseen(findings: Findings, alone: Measured) -> Iterator[str]:
         f"On {count(held.prompts, 'other prompt')}, which no candidate was measured on, it is "
         f"{'; '.join(parts)} times no speculation: {expect}."
     )
+
+
+def _why_no_others(findings: Findings, alone: Measured) -> str:
+    """Why there is no ratio on prompts that nothing was chosen on."""
+    ledger, there = findings.ledger, findings.run.settings.prompts_there
+    needed = needed_to_hold_out(_used(findings))
+    last = [each for each in ledger.records if each.role == "baseline"][-1:]
+    if any(each.held_out is not None for each in ledger.baselines):
+        gone = "the raw samples of others are gone"
+        return gone if alone.record.held_out is not None else "this launch was not sent others"
+    if there is not None and there < needed:
+        return f"there are {there}, and {needed} are needed to hold some out"
+    for each in last:
+        if each.outcome != "ok":
+            return f"the baseline's last launch, on others, failed ({code(each.failure or '')})"
+    if is_due_at_the_end(ledger, findings.sweep.baseline.launches):
+        return "the baseline, launched once more at the end on others, was not"
+    if there is None:  # of a run of an older version nothing else is left
+        return f"no others were held out, for which {needed} are needed"
+    return "the baseline was not measured on others"
 
 
 def _used(findings: Findings) -> int:

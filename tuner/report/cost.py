@@ -14,7 +14,7 @@ def cost_words(findings: Findings) -> str | None:
     least = "at least " if found.unknown else ""
     words = f"The sweep took {least}{duration(found.hours * 3600)} of servers"
     if found.gpus:
-        words += f" on {count(found.gpus, 'GPU')}, {found.gpu_hours:.2g} GPU-hours"
+        words += f" on {count(found.gpus, 'GPU')}, {_two_digits(found.gpu_hours)} GPU-hours"
     if found.unknown:
         words += f" ({count(found.unknown, 'launch')} without a time not counted)"
     if findings.simulated:
@@ -30,6 +30,10 @@ def cost_words(findings: Findings) -> str | None:
         f"{duration(after * 3600)} of serving at full load: each such hour does the work of "
         f"{gain:.2f} without it."
     )
+
+
+def _two_digits(hours: float) -> str:
+    return f"{hours:.2g}" if hours < 10 else f"{hours:,.0f}"
 
 
 def _no_work(findings: Findings) -> str | None:

@@ -1,10 +1,12 @@
 """What servers held of each GPU: the estimate beside what their logs say."""
 
+import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 from tuner.engine.base import plain_config, server_config
 from tuner.engine.sglang.releases import Release, parse_version
+from tuner.engine.sglang.revisions import sweep_as_begun
 from tuner.engine.sglang.sizes import Sizes, read_sizes
 from tuner.errors import UserError
 from tuner.ledger.record import TrialRecord
@@ -63,7 +65,8 @@ def launches_held(run: Run, pair: Pair | None = None) -> Iterator[Held]:
     sweep, gpu = run.sweep(), _gpu(run)
     if sweep.engine.kind != "sglang" or gpu is None:
         return
-    models = pair or pair_of(sweep, kept=run.configs())
+    begun = sweep_as_begun(sweep, run.settings.models, os.environ)
+    models = pair or pair_of(begun, kept=run.configs())
     known: Offsets | None = None
     drafts: dict[object, float] = {}
     seen: set[int] = set()

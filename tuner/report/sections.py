@@ -74,8 +74,8 @@ def workload(findings: Findings) -> str:
         f"Prompts {code(load.prompts)} (content {code(settings.prompts)}{escaped(read)}), "
         f"{count(load.requests, 'request')} of {load.output_tokens} tokens at temperature "
         f"{load.temperature:g}, {count(measure.windows, 'window')} per "
-        f"{axis(findings.levels)}{fewer} after "
-        f"{count(measure.warmup_requests, 'warm-up request')}"
+        f"{axis(findings.levels)}{fewer}, "
+        + ("warmed up before" if measure.warmup_requests else "without a warm-up")
         + (
             ""
             if load.request_rate is None

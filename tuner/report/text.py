@@ -4,6 +4,7 @@ import shlex
 from pathlib import Path
 from typing import Protocol
 
+from tuner.sweep.durations import spell_time
 from tuner.sweep.markdown import MISSING, block, code, escaped, markdown_table
 
 __all__ = [
@@ -67,11 +68,7 @@ def change(bounds: Bounds) -> str:
 
 def duration(seconds: float | None) -> str:
     """`41 s`, `12.5 min` or `3.2 h`."""
-    if seconds is None:
-        return MISSING
-    if seconds < 120:
-        return f"{seconds:.0f} s" if seconds >= 10 else f"{seconds:.1f} s"
-    return f"{seconds / 60:.1f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"
+    return MISSING if seconds is None else spell_time(seconds, measured=True)
 
 
 def count(amount: int, noun: str) -> str:

@@ -45,10 +45,13 @@ def write_winner(findings: Findings) -> None:
                 where = "" if Path(file).is_absolute() else " beside this file"
                 comment.append(f"Needs {file}{where}, as it was when the run began.")
         if run.conversations_file.exists():
+            answers = run.conversations_file.name
             comment.append(
-                "A run of it has the answers between turns written anew, and is compared with that "
-                "one only where they are the same, word by word."
+                f"Needs {answers} beside this file: the answers between turns that everything in "
+                "that run was sent; with others, a run of it is not compared with that one."
             )
+            workload = sweep.workload.model_copy(update={"answers": answers})
+            sweep = sweep.model_copy(update={"workload": workload})
         once = one_point_sweep(sweep, best.point)
         if plain is not None and plain.point is not None:
             once = _with_baseline_under(once, plain.point)

@@ -6,27 +6,28 @@ The parts, as shares of the first speculative cycle that was measured (the refer
 - a line in draft steps and one in draft tokens, as in `cycle_model`, and a rough deviation from it;
 - each setting (variable, flag, placement of the draft) that differs from the reference's adds a
   share of its own, and a share per token; settings are nearly separable: pairs of them deviate by
-  less, whole combinations by little. How much settings matter at all is learnt from the run;
+  less, whole combinations by little;
 - a setting that is far out (a cliff) gets a wide part of its own. One launch may change several
   settings at once: where it is far out, each of them is an explanation, until a launch tells.
 
-The widths below are assumptions, the same for every machine; docs/search.md has how often the
-intervals that they give hold.
+The widths below are assumptions, the same for every machine, but for what SCALES and SMOOTH say.
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from itertools import combinations
+from itertools import combinations, product
 
 import numpy as np
 
 from tuner.search.coded import PLACEMENT, Coded, Floats, Indices, Mask
 
 INTERCEPT = 0.3
-SMOOTH, SMOOTH_TOKENS = 0.03, 8.0
-"""Of the deviation from the lines, and over how many tokens it is alike."""
+ROUGH, SMOOTH, ROUGH_TOKENS = 0.03, 0.01, 8.0
+"""Of the deviation from the lines, what else it may be, and over how many tokens it is alike."""
+Roughs = Sequence[float]
+"""How far cycles may be off the lines; the one that explains the measurements best counts."""
 SLOPE, SLOPE_SPREAD = 0.4, 0.35
 """Of a step and its token, as shares of the most that the reference leaves for them."""
 TREE_MEAN, TREE = 0.003, 0.006
@@ -79,27 +80,24 @@ class _Cliff:
 
 
 def fit_cycles(
-    coded: Coded, plain_ms: float, rows: Sequence[int], times: Sequence[float], noise: float
+    coded: Coded, plain_ms: float, cycles: Mapping[int, float], noise: float, roughs: Roughs
 ) -> list[Field]:
     """Every explanation of the measured cycles of one concurrency level, weights adding to 1.
 
-    `rows` says whose cycles `times` (ms) are, at least one; the first is the reference.
-    `plain_ms` is the baseline's decode step, `noise` the relative deviation between launches.
+    `cycles` has ms by row, of one at least; the first is the reference. `plain_ms` is the
+    baseline's decode step, `noise` the relative deviation between launches.
     """
-    measured, ms = np.array(rows, dtype=np.int64), np.array(times, dtype=float)
-    shares = ms / ms[0]
+    measured, ms = np.array([*cycles], dtype=np.int64), np.array([*cycles.values()], dtype=float)
+    first, shares = float(ms[0]), ms / ms[0]
     frames = [
-        (_Frame(coded, int(measured[0]), plain_ms / float(ms[0]), scale), chance)
-        for scale, chance in SCALES
+        (_Frame(coded, int(measured[0]), plain_ms / first, scale, rough), chance)
+        for rough, (scale, chance) in product(roughs, SCALES)
     ]
-    residual = shares - frames[0][0].mean[measured]
-    errors = np.diag((noise * shares) ** 2)
+    residual, errors = shares - frames[0][0].mean[measured], np.diag((noise * shares) ** 2)
     fits = [(_Fit(frame, measured, residual, errors), chance) for frame, chance in frames]
     fit = max(fits, key=lambda each: each[0].evidence + each[1])[0]
-    return [
-        Field(weight, share * float(ms[0]), spread * float(ms[0]))
-        for weight, share, spread in fit.explanations()
-    ]
+    told = fit.explanations()
+    return [Field(weight, share * first, spread * first) for weight, share, spread in told]
 
 
 @dataclass(frozen=True)
@@ -112,6 +110,8 @@ class _Frame:
     """A plain decode step as a share of the reference."""
     scale: float
     """How much settings matter."""
+    rough: float
+    """How far cycles are off the lines."""
 
     @cached_property
     def slope(self) -> tuple[float, float]:
@@ -153,7 +153,7 @@ class _Frame:
         for line, spread in zip(self.lines, (each, each, TREE), strict=True):
             found += spread**2 * np.outer(line[one], line[other])
         apart = np.abs(coded.tokens[one][:, None] - coded.tokens[other][None, :])
-        found += SMOOTH**2 * np.exp(-apart / SMOOTH_TOKENS)
+        found += self.rough**2 * np.exp(-apart / ROUGH_TOKENS)
         few, trees = np.minimum(coded.tokens, MOST_TOKENS), (coded.topk > 1).astype(float)
         setting = ONCE**2 + TOKEN**2 * np.outer(few[one], few[other])
         in_trees = BY_TREE**2 * np.outer(trees[one], trees[other])
@@ -180,7 +180,7 @@ class _Frame:
     def variance(self) -> Floats:
         """The kernel of each point with itself."""
         coded, each = self.coded, self.slope[1] / math.sqrt(2)
-        found: Floats = np.full(len(coded.points), INTERCEPT**2 + SMOOTH**2)
+        found: Floats = np.full(len(coded.points), INTERCEPT**2 + self.rough**2)
         for line, spread in zip(self.lines, (each, each, TREE), strict=True):
             found = found + (spread * line) ** 2
         few, wide = np.minimum(coded.tokens, MOST_TOKENS), coded.topk > 1

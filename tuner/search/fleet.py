@@ -9,47 +9,33 @@ point from the first moment, so both sides see the same.
 """
 
 import json
-import random
 import threading
-import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 import optuna
+import sqlalchemy
 from optuna.distributions import BaseDistribution
 from optuna.storages import RDBStorage
-from optuna.study import StudyDirection
 from optuna.trial import FrozenTrial, TrialState, create_trial
-from sqlalchemy.exc import ArgumentError
 
 from tuner.search.dimensions import combination, distribution
-from tuner.search.storages import StorageUnusable, open_storage, reason_of
+from tuner.search.storages import StorageUnusable, reason_of
 from tuner.search.verdict import Outcome, Verdict
 from tuner.search.verdict_json import verdict_from, verdict_json
 from tuner.sweep.point import Point
 from tuner.sweep.space import Space
 
-GRACE = 4
-"""Heartbeats that a worker may miss before it is taken for dead."""
-_OF_THE_URL = (ArgumentError, ImportError, ValueError)
-"""A URL that means nothing here, or a driver that is missing: the next try brings the same."""
-UNSAID_S = 10.0
-"""That a study is without an identity, at the most, while its creator lives."""
-_IDENTITY, _WORKER, _POINT, _VERDICT = (
-    f"specbench {name}" for name in ("identity", "worker", "point", "verdict")
+_WORKER, _POINT, _VERDICT, _WITHDRAWN = (
+    f"specbench {name}" for name in ("worker", "point", "verdict", "withdrawn")
 )
-_WITHDRAWN = "specbench withdrawn"
 _STATES: Mapping[Outcome, TrialState] = {
     "ok": TrialState.COMPLETE,
     "infeasible": TrialState.PRUNED,
     "failed": TrialState.FAIL,
 }
-
-
-class UnlikeWorkersError(Exception):
-    """The study is of another question. str() says what differs."""
 
 
 @dataclass(frozen=True)
@@ -72,10 +58,10 @@ class Sight:
     live: Mapping[Point, str]
     """Points that are being measured, and by whom."""
 
-    def of(self, worker: str) -> int:
-        """Points that a worker has measured or is measuring."""
-        told = {each.point for each in self.told if each.worker == worker}
-        return len(told | {point for point, who in self.live.items() if who == worker})
+    @property
+    def taken(self) -> int:
+        """Points that were measured or are being measured, whoever does."""
+        return len({each.point for each in self.told} | self.live.keys())
 
 
 @dataclass
@@ -97,10 +83,10 @@ class Fleet:
     def look(self) -> Sight:
         """Free what dead workers had claimed, and see what others do and found."""
         try:
-            stale = self.storage._get_stale_trial_ids(self.study)
-            for number in stale:
-                with suppress(optuna.exceptions.UpdateFinishedTrialError):  # by another worker
-                    self.storage.set_trial_state_values(number, TrialState.FAIL)
+            self._beat_for_the_silent()
+            for number in self.storage._get_stale_trial_ids(self.study):
+                self._fail(number)
+            self._give_up_leftovers()
             trials = self.storage.get_all_trials(self.study, deepcopy=False)
         except Exception as error:  # whatever the database's driver raises
             raise StorageUnusable(reason_of(error)) from error
@@ -141,6 +127,11 @@ class Fleet:
         self._beat_from_now_on()
         return True
 
+    def release(self, point: Point) -> None:
+        """Give up a claim; the others see that with the next look."""
+        with self._lock:
+            self._claims.pop(point, None)
+
     def publish(self, point: Point, verdict: Verdict) -> None:
         """Tell the others what was found of a point, claimed or not."""
         value = [verdict.value] if verdict.outcome == "ok" and verdict.value is not None else None
@@ -159,12 +150,42 @@ class Fleet:
         self._over.set()
         if self._heart is not None:
             self._heart.join(timeout=self.heartbeat_s + 1)
-        for number in self._claims.values():
-            try:
-                self._withdraw(number)
-            except Exception:
-                break
         self._claims.clear()
+        with suppress(Exception):
+            self._give_up_leftovers()
+
+    def _running(self) -> Sequence[FrozenTrial]:
+        states = (TrialState.RUNNING,)
+        return self.storage.get_all_trials(self.study, deepcopy=False, states=states)
+
+    def _beat_for_the_silent(self) -> None:
+        """Give the first heartbeat to claims without one, after which they can go stale: whoever
+        made them was killed, or lost the database, before it. Optuna takes them for alive for ever.
+        """
+        running = {each._trial_id for each in self._running()}
+        beat: sqlalchemy.ColumnClause[int] = sqlalchemy.column("trial_id")
+        beats = sqlalchemy.select(beat).select_from(sqlalchemy.table("trial_heartbeats", beat))
+        with self.storage.engine.begin() as connection:
+            beating = connection.execute(beats.where(beat.in_(running))).scalars().all()
+        for number in running.difference(beating):
+            self.storage.record_heartbeat(number)
+
+    def _give_up_leftovers(self) -> None:
+        """Claims of this worker's name that it does not hold: of an earlier call of its run, which
+        was killed, or one whose answer was lost on the way."""
+        held = set(self._claims.values())
+        for trial in self._running():
+            attributes = trial.user_attrs
+            if attributes.get(_WORKER) != self.worker or trial._trial_id in held:
+                continue
+            if _VERDICT in attributes:  # it was ended between its verdict and its state
+                self._fail(trial._trial_id)
+            else:
+                self._withdraw(trial._trial_id)
+
+    def _fail(self, number: int) -> None:
+        with suppress(optuna.exceptions.UpdateFinishedTrialError):  # by another worker
+            self.storage.set_trial_state_values(number, TrialState.FAIL)
 
     def _end(self, number: int, verdict: Verdict, value: list[float] | None) -> bool:
         """False for a claim that was taken from us meanwhile."""
@@ -176,8 +197,9 @@ class Fleet:
         return True
 
     def _withdraw(self, number: int) -> None:
-        self.storage.set_trial_user_attr(number, _WITHDRAWN, True)
-        self.storage.set_trial_state_values(number, TrialState.FAIL)
+        with suppress(optuna.exceptions.UpdateFinishedTrialError):  # it was taken for dead
+            self.storage.set_trial_user_attr(number, _WITHDRAWN, True)
+            self.storage.set_trial_state_values(number, TrialState.FAIL)
 
     def _create(
         self,
@@ -213,71 +235,6 @@ class Fleet:
                     self.storage.record_heartbeat(number)
                 except Exception:
                     break  # it is away; the next beat may find it
-
-
-def join(
-    url: str, name: str, identity: Mapping[str, Any], worker: str, space: Space, heartbeat_s: int
-) -> Fleet:
-    """This worker's side of the study `name`, which the first worker creates.
-
-    `identity`: what all workers must have alike, by its name in a refusal. Raises StorageUnusable,
-    and UnlikeWorkersError where the study was begun with something else.
-    """
-    storage = _opened(url, heartbeat_s)
-    try:
-        number, known = _begun(storage, name, identity)
-    except UnlikeWorkersError:
-        raise
-    except Exception as error:
-        raise StorageUnusable(reason_of(error)) from error
-    differing = [name for name, value in identity.items() if known.get(name) != value]
-    if differing:
-        first = differing[0]
-        raise UnlikeWorkersError(
-            f"its workers have {first} {_shown(known.get(first))}, this one has "
-            f"{_shown(identity[first])}"
-        )
-    return Fleet(storage, number, worker, space, heartbeat_s)
-
-
-def _begun(
-    storage: RDBStorage, name: str, identity: Mapping[str, Any]
-) -> tuple[int, Mapping[str, Any]]:
-    """The study, and the identity that it was begun with; one that is not there is begun here.
-
-    Who creates it says what it is of; everybody else waits for that, not to say something else.
-    """
-    directions = [StudyDirection.MAXIMIZE]
-    try:
-        number = storage.create_new_study(directions, name)
-        storage.set_study_user_attr(number, _IDENTITY, dict(identity))
-    except optuna.exceptions.DuplicatedStudyError:
-        number = storage.get_study_id_from_name(name)
-    end = time.monotonic() + UNSAID_S
-    while (known := storage.get_study_user_attrs(number).get(_IDENTITY)) is None:
-        if storage.get_n_trials(number) or storage.get_study_directions(number) != directions:
-            raise UnlikeWorkersError("it is no study of specbench workers")
-        if time.monotonic() > end:  # whoever created it was killed in that moment
-            storage.set_study_user_attr(number, _IDENTITY, dict(identity))
-        time.sleep(0.1)
-    return number, known
-
-
-def _opened(url: str, heartbeat_s: int) -> RDBStorage:
-    """The storage; tried again, since workers that begin together in an empty database make its
-    tables at the same time, and one of them is refused."""
-    for wait in (0.5, 1.5, 3.0):
-        try:
-            return open_storage(url, heartbeat_s=heartbeat_s, grace_s=GRACE * heartbeat_s)
-        except StorageUnusable as error:
-            if error.__cause__ is None or isinstance(error.__cause__, _OF_THE_URL):
-                raise
-            time.sleep(wait * random.uniform(0.5, 1.5))
-    return open_storage(url, heartbeat_s=heartbeat_s, grace_s=GRACE * heartbeat_s)
-
-
-def _shown(value: Any) -> str:
-    return "none" if value in (None, [], "") else json.dumps(value).strip('"')
 
 
 def _distributions(space: Space) -> dict[str, BaseDistribution]:

@@ -11,7 +11,7 @@ from scipy.special import ndtr
 
 from tuner.measure.statistics import Interval
 from tuner.search.coded import Coded, Floats, Indices
-from tuner.search.cycle_field import fit_cycles
+from tuner.search.cycle_field import ROUGH, Roughs, fit_cycles
 from tuner.search.lengths import Lengths, shape_of
 from tuner.search.verdict import Figures, Verdict
 from tuner.sweep.level import Level
@@ -106,11 +106,13 @@ class Forecast:
         return Interval(math.exp(mean), math.exp(mean - half), math.exp(mean + half))
 
 
-def forecast(coded: Coded, known: Known, spec: ObjectiveSpec) -> Forecast:
-    """From at least one usable point, one chain among them."""
+def forecast(
+    coded: Coded, known: Known, spec: ObjectiveSpec, roughs: Roughs = (ROUGH,)
+) -> Forecast:
+    """From at least one usable point, one chain among them; `roughs`: see `Roughs`."""
     levels = [spec.level] if spec.level is not None else sorted(known.plain)
     rows = [coded.index[point] for point in known.usable]
-    choices = [_level(coded, known, level, rows) for level in levels]
+    choices = [_level(coded, known, level, rows, roughs) for level in levels]
     own = _combined([_measured(known, level) for level in levels], spec)
     values = np.log([verdict.value or 1.0 for verdict in known.usable.values()])
     offset = float(np.mean(values - own))  # prefill is in the objective and not in a cycle
@@ -125,7 +127,9 @@ def forecast(coded: Coded, known: Known, spec: ObjectiveSpec) -> Forecast:
     return Forecast(tuple(Explanation(e.weight / total, e.mean, e.spread) for e in found))
 
 
-def _level(coded: Coded, known: Known, level: Level, rows: Sequence[int]) -> list[Explanation]:
+def _level(
+    coded: Coded, known: Known, level: Level, rows: Sequence[int], roughs: Roughs
+) -> list[Explanation]:
     """Decoding speed beside the baseline's at one concurrency."""
     seen = {point: verdict.levels[level] for point, verdict in known.usable.items()}
     lengths = Lengths(seen)
@@ -135,13 +139,14 @@ def _level(coded: Coded, known: Known, level: Level, rows: Sequence[int]) -> lis
     unsure = np.array([1.0 if each is None else each.spread for each in told])
     plain = known.plain[level].cycle_ms or 1.0
     times = [figures.cycle_ms or 1.0 for figures in seen.values()]
+    cycles = dict(zip(rows, times, strict=True))
     return [
         Explanation(
             field.weight,
             np.log(expected * plain / field.ms),
             np.hypot(unsure, field.spread / field.ms),
         )
-        for field in fit_cycles(coded, plain, rows, times, known.noise)
+        for field in fit_cycles(coded, plain, cycles, known.noise, roughs)
     ]
 
 

@@ -8,6 +8,9 @@ from tuner.search.forecast import Known
 SURPRISE = 0.05
 """A prediction that is off by this share, and whose interval does not hold what came, surprises."""
 
+VAGUE = 4.0
+"""An interval whose ends are further apart than this factor says nothing that could hold."""
+
 
 def value_of(decision: Decision, known: Known) -> float | None:
     """What was measured of its point; None where it was not, or did not run."""
@@ -29,6 +32,14 @@ def outside(decision: Decision, known: Known) -> bool:
     if value is None or told is None or told.low is None or told.high is None:
         return False
     return not told.low <= value <= told.high
+
+
+def held(decision: Decision, known: Known) -> bool:
+    """Whether a prediction allowed for what came, and not for next to anything."""
+    told = decision.predicted
+    if told is None or not told.low or told.high is None or told.high > VAGUE * told.low:
+        return False
+    return not outside(decision, known)
 
 
 def surprised(decision: Decision, known: Known) -> bool:

@@ -133,7 +133,7 @@ class Study:
             return None
         decision = self._decision(along)
         if decision is not None and decision.stage == "stop":
-            if self._pending:
+            if self._pending or along:
                 return None
             if not self._persists:
                 self.stopped = decision
@@ -162,7 +162,7 @@ class Study:
                 decision = Decision("sampler", "the anchors are measured, search.stages ends here")
             if decision.point is not None:
                 return decision
-            if decision.stage == "stop" and (self._pending or not self._persists):
+            if decision.stage == "stop" and (self._pending or along or not self._persists):
                 return decision
             self.handed_over = decision.why
         return Decision("sampler", f"{self._sampler_chose}{self.handed_over}")

@@ -36,3 +36,8 @@ class Verdict:
     """How far it is over a limit, as a share of it; above 0 it runs and is no answer."""
     spread: float | None = None
     """Relative standard deviation of `value` by its interval; None where nothing shows it."""
+
+    @property
+    def is_answer(self) -> bool:
+        """It runs, has a figure and keeps the limits."""
+        return self.outcome == "ok" and self.value is not None and not self.excess

@@ -1,7 +1,7 @@
 """The door: a sweep file becomes a Sweep, or one sentence that says what to mend and where."""
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -17,8 +17,10 @@ from tuner.sweep.model import STEP_SWITCHERS, Sweep
 from tuner.sweep.nodes import check_nodes
 from tuner.sweep.refusal import refusal
 from tuner.sweep.reserved import RESERVED, RESERVED_VARIABLES
+from tuner.sweep.shown import shortened
 from tuner.sweep.space import Space
 from tuner.sweep.task import Question, load_task
+from tuner.sweep.turns import asked_of, has_answers
 from tuner.sweep.workload import Prompt, Prompts, read_prompts
 
 MAX_BYTES = 1_000_000
@@ -38,6 +40,8 @@ class LoadedSweep:
     """The questions of `workload.task`."""
     prompts_read: str | None = None
     """How the file of prompts was read; None of the built-in ones."""
+    answers: tuple[Prompt, ...] = ()
+    """Conversations of `workload.answers`, with what is said between the turns of `prompts`."""
 
     def document(self) -> Document:
         """The file's values with their lines, for a mistake that is found later."""
@@ -78,6 +82,7 @@ def load_sweep(
         text=text,
         task=_task(document, sweep, beside or path.parent),
         prompts_read=found.read_as,
+        answers=_answers(document, sweep, beside or path.parent, found.prompts),
     )
 
 
@@ -105,6 +110,40 @@ def _prompts(document: Document, sweep: Sweep, beside: Path) -> Prompts:
         if error.where is not None:
             raise  # the prompts' own file and line
         raise document.error(("workload", "prompts"), error.message) from error
+
+
+def _answers(
+    document: Document, sweep: Sweep, beside: Path, prompts: Sequence[Prompt]
+) -> tuple[Prompt, ...]:
+    name, place = sweep.workload.answers, ("workload", "answers")
+    if name is None:
+        return ()
+    if sweep.workload.turns != "all":
+        raise document.error(place, "answers stand between turns, write turns: all, or remove it")
+    lacking = {each.id for each in prompts if not has_answers(each)}
+    if not lacking:
+        raise document.error(place, "the prompts have answers of their own, remove it")
+    try:
+        found = read_prompts(name, beside, "all").prompts
+    except UserError as error:
+        if error.where is not None:
+            raise  # its own file and line
+        raise document.error(place, error.message) from error
+    known = {each.id: asked_of(each) for each in prompts}
+    if other := next((x for x in found if known.get(x.id, asked_of(x)) != asked_of(x)), None):
+        raise document.error(
+            place,
+            f"its conversation '{shortened(other.id)}' is not that of the prompts, name the "
+            "conversations.jsonl of a run on these",
+        )
+    told = tuple(each for each in found if each.id in lacking and has_answers(each))
+    if not told:
+        raise document.error(
+            place,
+            "it answers none of the prompts' conversations, name the conversations.jsonl of a run "
+            "on these",
+        )
+    return told
 
 
 def _task(document: Document, sweep: Sweep, beside: Path) -> tuple[Question, ...]:

@@ -123,7 +123,8 @@ class MeasureSpec(Strict):
     """How long each point is measured."""
 
     warmup_requests: Annotated[int, Field(ge=0, le=100_000)] = 2
-    """Requests sent before each level's windows and not counted."""
+    """Requests sent before each level's windows and not counted; 0 for none, otherwise one for each
+    stream at least, so that the batch is as large as it will be. At a request rate so many."""
     repeats: Annotated[int, Field(ge=1, le=1000)] | None = None
     """Windows per concurrency level; at most, where `racing` or `target_width` stops earlier.
     Default: 3, with `target_width` 20."""

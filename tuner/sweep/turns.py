@@ -23,6 +23,11 @@ def has_answers(prompt: Prompt, before: int | None = None) -> bool:
     return all(roles[asked[n - 1] + 1] == "assistant" for n in numbers)
 
 
+def asked_of(prompt: Prompt) -> list[tuple[str, str]]:
+    """A conversation without its answers."""
+    return [each for each in prompt.messages if each[0] != "assistant"]
+
+
 def turn_of(prompt: Prompt, number: int) -> Prompt:
     """The conversation up to that turn of the user, from 1, under its own id."""
     asked = [place for place, (role, _) in enumerate(prompt.messages) if role == "user"]

@@ -24,6 +24,10 @@ class WorkloadSpec(Strict):
     """Of conversations: the first turn of each, or every turn of the user, one after the other,
     each after the file's own answers, or where it has none (MT-Bench, SPEED-Bench) those of the
     server without speculation (docs/workload.md#conversations)."""
+    answers: Annotated[PathText, Field(min_length=1)] | None = None
+    """With `turns: all` and prompts that have none: a file of the answers between turns, the
+    `conversations.jsonl` of an earlier run, so that both runs send the same and can be compared;
+    default: the server without speculation writes them."""
     requests: Annotated[int, Field(ge=1, le=1_000_000)] = 16
     """Requests of one measured window; a concurrency above it sends one request per stream, but
     not at a request rate."""

@@ -21,6 +21,7 @@ from tuner.sweep.level import Level
 from tuner.sweep.model import Sweep
 from tuner.sweep.point import Point
 from tuner.trial.block import block_of, steps_of
+from tuner.trial.loads import load_at, warm_up
 from tuner.trial.phase import Phase
 from tuner.trial.race import Race, tight
 from tuner.trial.taken import Stop, Taken
@@ -174,14 +175,14 @@ class Rig:
     def _warm_up(self, server: Server, phase: Phase, attempt: Attempt) -> None:
         """Requests at the phase's level that are not counted. Raises EngineFailure."""
         assert phase.concurrency is not None
-        requests = self.requests[phase.concurrency]
-        warm_up = _first(requests, self.sweep.measure.warmup_requests)
-        if not warm_up:
+        level = phase.concurrency
+        requests = warm_up(self.sweep, level, self.requests[level])
+        if not requests:
             return
         began = time.monotonic()
         self.report(replace(phase, doing="warming"))
         self._turn_to(server, phase, attempt)
-        self._window(server, warm_up, phase.concurrency)
+        self._window(server, requests, level)
         attempt.taken[phase.point].warming_s += time.monotonic() - began
 
     def _measure(self, server: Server, phase: Phase, attempt: Attempt) -> None:
@@ -252,20 +253,6 @@ def config_of(sweep: Sweep, phase: Phase) -> ServerConfig:
     return server_config(sweep, phase.point)
 
 
-def load_at(sweep: Sweep, level: Level) -> Load:
-    """How a window's requests are sent at one concurrency."""
-    workload = sweep.workload
-    return Load(
-        concurrency=workload.streams(level),
-        output_tokens=workload.output_tokens,
-        temperature=workload.temperature,
-        ignore_eos=workload.ignore_eos,
-        request_timeout_s=sweep.timeouts.request,
-        request_rate=workload.rate(level),
-        seed=workload.seed,
-    )
-
-
 def _stop(server: Server, attempt: Attempt) -> None:
     try:
         server.stop()
@@ -283,8 +270,3 @@ def _tell_death(server: Server) -> None:
     while time.monotonic() < deadline:
         server.check_alive()
         time.sleep(0.05)
-
-
-def _first(requests: Sequence[Request], count: int) -> tuple[Request, ...]:
-    """`count` requests, round and round where there are fewer."""
-    return tuple(requests[index % len(requests)] for index in range(count))

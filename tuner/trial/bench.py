@@ -76,14 +76,14 @@ class Bench(Booking):
         cls, engine: Engine, loaded: LoadedSweep, run: Run, report: Callable[[Phase], None]
     ) -> "Bench":
         """Choose and tokenise the prompts. Raises EngineFailure where tokenising fails."""
-        found = sent_of(loaded)
+        found, model, server = sent_of(loaded), loaded.sweep.model, loaded.sweep.server
         sent, unseen = found.chosen_on, found.unseen
         whole = max(sent.values(), key=len)
-        tokenised = engine.tokenise((*whole, *max(unseen.values(), key=len)))
+        tokenised = engine.tokenise(model, server, (*whole, *max(unseen.values(), key=len)))
         first, second = tokenised.requests[: len(whole)], tokenised.requests[len(whole) :]
         asked: tuple[Request, ...] = ()
         if loaded.task and made_up(loaded.sweep, os.environ) is None:
-            asked = engine.tokenise([each.prompt for each in loaded.task]).requests
+            asked = engine.tokenise(model, server, [each.prompt for each in loaded.task]).requests
         return cls(
             engine,
             loaded.sweep,

@@ -31,9 +31,18 @@ class Sent:
         return frozenset(each.id.rpartition("#")[0] for some in every for each in some)
 
 
+def between_turns(loaded: LoadedSweep) -> tuple[Prompt, ...]:
+    """The conversations that are sent and have no answers of their own."""
+    if loaded.sweep.workload.turns != "all" or all(map(has_answers, loaded.prompts)):
+        return ()
+    wanted = sent_of(loaded).conversations
+    return tuple(each for each in loaded.prompts if each.id in wanted and not has_answers(each))
+
+
 def writes_answers(loaded: LoadedSweep) -> bool:
     """Whether a launch before all others has to write what stands between turns."""
-    return loaded.sweep.workload.turns == "all" and not all(map(has_answers, loaded.prompts))
+    given = {each.id for each in loaded.answers}
+    return any(each.id not in given for each in between_turns(loaded))
 
 
 def sent_of(loaded: LoadedSweep) -> Sent:

@@ -46,7 +46,7 @@ from tuner.sweep.door import LoadedSweep, load_sweep
 from tuner.sweep.fields import UNSET
 from tuner.sweep.point import Point
 from tuner.sweep.workload import pick
-from tuner.trial.attempt import load_at
+from tuner.trial.loads import load_at
 
 PRETENDED = "SGLANG_SIMULATE_ACC_LEN"
 COMPARED = 4
@@ -259,7 +259,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     workload = loaded.sweep.workload
     count = max(workload.requests, *workload.concurrency)
     prompts = pick(loaded.prompts, count, workload.seed)
-    asked = make_engine(loaded.sweep).tokenise(prompts).requests
+    model, server = loaded.sweep.model, loaded.sweep.server
+    asked = make_engine(loaded.sweep).tokenise(model, server, prompts).requests
     with TemporaryDirectory() as folder, launched(servers, options.logs or Path(folder)) as all_of:
         if not all_of:
             return 1

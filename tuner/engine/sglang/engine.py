@@ -41,7 +41,6 @@ class SglangEngine:
         self,
         spec: EngineSpec,
         timeouts: TimeoutSpec,
-        model: ModelSpec,
         server: ServerSpec | None = None,
     ) -> None:
         self._spec = spec
@@ -49,7 +48,6 @@ class SglangEngine:
         self._server = server if server is not None else ServerSpec()
         self._python = default_python(spec.python)
         self._program = (*spec.command, self._python, *flags.LAUNCHER)
-        self._tokeniser = Tokeniser(self._python, model, self._server)
 
     def refuse(self, loaded: LoadedSweep) -> None:
         """Raises UserError for an interpreter without SGLang, or a prefix that is not here."""
@@ -142,9 +140,11 @@ class SglangEngine:
             raise
         return server
 
-    def tokenise(self, prompts: Sequence[Prompt]) -> Tokenised:
+    def tokenise(
+        self, model: ModelSpec, server: ServerSpec, prompts: Sequence[Prompt]
+    ) -> Tokenised:
         """Prompts with the model's chat template, as ids."""
-        return self._tokeniser(prompts)
+        return Tokeniser(self._python, model, server)(prompts)
 
     def _spelled(self, config: ServerConfig) -> ServerConfig:
         """The configuration in the release's spelling, with what carries the plug-in."""

@@ -40,7 +40,7 @@ def held_to_revisions(
         else:
             commits[flag] = commit
             notes.append(f"--{flag} {commit} for every server: what the hub's cache has now")
-    return _with_flags(loaded, commits), tuple(notes)
+    return replace(loaded, sweep=_with_flags(loaded.sweep, commits)), tuple(notes)
 
 
 def held_as_begun(loaded: LoadedSweep, then: ModelFacts, environ: Mapping[str, str]) -> LoadedSweep:
@@ -48,19 +48,24 @@ def held_as_begun(loaded: LoadedSweep, then: ModelFacts, environ: Mapping[str, s
 
     Where the cache's `main` has moved on since, its servers still get what the run began with.
     """
+    return replace(loaded, sweep=sweep_as_begun(loaded.sweep, then, environ))
+
+
+def sweep_as_begun(sweep: Sweep, then: ModelFacts, environ: Mapping[str, str]) -> Sweep:
+    """The same of a sweep alone."""
     commits: dict[str, str] = {}
-    hub = Hub.of(Launches(loaded.sweep, environ).environment)
+    hub = Hub.of(Launches(sweep, environ).environment)
     for role, flag in REVISION_FLAGS.items():
-        facts, name = then.get(role, {}), getattr(loaded.sweep.model, role)
+        facts, name = then.get(role, {}), getattr(sweep.model, role)
         commit = facts.get("revision")
         if commit is None or facts.get("name") != name:
             continue
-        if _is_named(loaded.sweep, flag) or _unpinnable(role, loaded.sweep, environ) is not None:
+        if _is_named(sweep, flag) or _unpinnable(role, sweep, environ) is not None:
             continue
         # A folder of that name may have come up since; it goes first.
         if local(role, name, hub).source in ("cache", "not cached"):
             commits[flag] = commit
-    return _with_flags(loaded, commits)
+    return _with_flags(sweep, commits)
 
 
 def model_facts(sweep: Sweep, environ: Mapping[str, str]) -> ModelFacts:
@@ -149,10 +154,9 @@ def _is_named(sweep: Sweep, flag: str) -> bool:
     )
 
 
-def _with_flags(loaded: LoadedSweep, flags: Mapping[str, str]) -> LoadedSweep:
-    sweep = loaded.sweep
+def _with_flags(sweep: Sweep, flags: Mapping[str, str]) -> Sweep:
     server = sweep.server.model_copy(update={"flags": {**sweep.server.flags, **flags}})
-    return replace(loaded, sweep=sweep.model_copy(update={"server": server}))
+    return sweep.model_copy(update={"server": server})
 
 
 def _refuse_too_long(loaded: LoadedSweep) -> None:

@@ -17,16 +17,19 @@ from pathlib import Path
 from typing import Any
 
 from tuner.engine.base import Tokenised
+from tuner.engine.models import Hub, Model, local
+from tuner.engine.sglang.launches import REVISION_FLAGS
 from tuner.measure.samples import Request
 from tuner.secrets import hidden
-from tuner.sweep.model import ModelSpec, ServerSpec
+from tuner.sweep.fields import UNSET
+from tuner.sweep.model import ModelSpec, ServerFlag, ServerSpec
 from tuner.sweep.workload import Prompt
 from tuner.whole import write_text
 
 CHILD = Path(__file__).with_name("tokenise_child.py")
 CHILD_LIMIT_S = 600.0
 """A tokenizer may have to be downloaded."""
-_CACHE_FORMAT = 1
+_CACHE_FORMAT = 2
 _TOKENIZER_FILES = ("*token*", "*.jinja", "vocab*", "merges.txt", "*.model")
 _SMALL_VOCABULARY = 256
 _SHORT_CONTEXT = 2048
@@ -52,18 +55,41 @@ class Tokeniser:
                 ),
                 f"prompts are raw text: {why}" if why else None,
             )
-        if self.server.flags.get("skip-tokenizer-init"):
+        if self._flag("skip-tokenizer-init"):
             return self._random(prompts)
         return as_text(prompts, f"prompts are raw text: no tokenizer ({answer['error']})")
 
     @property
     def _tokenizer(self) -> str:
-        return str(self.server.flags.get("tokenizer-path") or self.model.target)
+        return str(self._flag("tokenizer-path") or self.model.target)
+
+    @property
+    def _revision(self) -> str | None:
+        """The branch, tag or commit that the servers read; None: whatever `main` is.
+
+        SGLang looks for `--tokenizer-path` at it too (`Launches.other_tokenizer`).
+        """
+        value = self._flag(REVISION_FLAGS["target"])
+        return None if value is None else str(value)
+
+    def _flag(self, name: str) -> ServerFlag | None:
+        value = self.server.flags.get(name)
+        return None if value is False or value == UNSET else value
+
+    def _here(self, name: str) -> Model:
+        """A name as SGLang would read it: a folder, or of the hub's cache."""
+        return local("target", name, Hub.of(self._environment), self._revision or "main")
+
+    @property
+    def _environment(self) -> dict[str, str]:
+        merged = {**os.environ, **self.server.env}
+        return {name: value for name, value in merged.items() if value != UNSET}
 
     def _order(self, prompts: Sequence[Prompt]) -> dict[str, Any]:
         return {
             "tokenizer": self._tokenizer,
-            "trust_remote_code": self.server.flags.get("trust-remote-code") is True,
+            "revision": self._revision,
+            "trust_remote_code": self._flag("trust-remote-code") is True,
             "conversations": [prompt.messages for prompt in prompts],
         }
 
@@ -72,7 +98,8 @@ class Tokeniser:
         folder = Path(self._tokenizer)
         if folder.is_dir() and not _file_times(folder):
             return {"error": f"no tokenizer files in {folder}"}
-        state = [_CACHE_FORMAT, order, _file_times(folder)]
+        # A branch moves on: what was kept is of the commit that it was.
+        state = [_CACHE_FORMAT, order, _file_times(folder), self._here(self._tokenizer).commit]
         key = hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
         path = _cache_folder() / f"{key[:32]}.json"
         try:
@@ -89,7 +116,6 @@ class Tokeniser:
         return answer
 
     def _ask_child(self, order: dict[str, Any]) -> dict[str, Any]:
-        environment = {**os.environ, **self.server.env}
         try:
             done = subprocess.run(
                 [self.python, str(CHILD)],
@@ -97,7 +123,7 @@ class Tokeniser:
                 capture_output=True,
                 text=True,
                 timeout=CHILD_LIMIT_S,
-                env=environment,
+                env=self._environment,
                 check=False,
             )
             answer = json.loads(done.stdout.strip().rsplit("\n", 1)[-1])
@@ -112,7 +138,7 @@ class Tokeniser:
 
     def _random(self, prompts: Sequence[Prompt]) -> Tokenised:
         """Ids for a server that takes nothing else: as many as the text has, by rule of thumb."""
-        vocabulary, context = _sizes(Path(self.model.target))
+        vocabulary, context = _sizes(self._here(self.model.target).folder)
         requests = []
         for prompt in prompts:
             draw = random.Random(f"{prompt.id} {prompt.text}")
@@ -164,8 +190,10 @@ def _file_times(folder: Path) -> list[list[Any]]:
     return [[file.name, file.stat().st_mtime_ns] for file in sorted(files)]
 
 
-def _sizes(folder: Path) -> tuple[int, int]:
+def _sizes(folder: Path | None) -> tuple[int, int]:
     """Vocabulary and context length by config.json, cautious guesses without one."""
+    if folder is None:
+        return _SMALL_VOCABULARY, _SHORT_CONTEXT
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
         inner = config.get("text_config", config)

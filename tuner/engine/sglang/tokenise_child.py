@@ -2,7 +2,8 @@
 
 Runs under the interpreter that has SGLang, which also has transformers; imports nothing of
 specbench. JSON on standard input:
-    {"tokenizer": NAME, "trust_remote_code": BOOL, "conversations": [[[ROLE, TEXT], ...], ...]}
+    {"tokenizer": NAME, "revision": null or NAME, "trust_remote_code": BOOL,
+     "conversations": [[[ROLE, TEXT], ...], ...]}
 JSON on the last line of standard output:
     {"input_ids": [[ID, ...], ...], "no_template": null or WHY}   or   {"error": WHY}
 """
@@ -22,8 +23,9 @@ def tokenise(order: dict[str, Any]) -> dict[str, Any]:
     try:
         from transformers import AutoTokenizer  # type: ignore[import-not-found,unused-ignore]
 
+        at = {} if order["revision"] is None else {"revision": order["revision"]}
         tokenizer = AutoTokenizer.from_pretrained(
-            order["tokenizer"], trust_remote_code=order["trust_remote_code"]
+            order["tokenizer"], trust_remote_code=order["trust_remote_code"], **at
         )
     except Exception as error:  # noqa: BLE001,RUF100 - model code may raise anything
         return {"error": _one_line(error)}

@@ -26,7 +26,7 @@ from tuner.sweep.document import Document
 from tuner.sweep.document import Path as Place
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.engine_keys import EngineSpec, FaultSpec
-from tuner.sweep.model import ModelSpec, TimeoutSpec
+from tuner.sweep.model import ModelSpec, ServerSpec, TimeoutSpec
 from tuner.sweep.workload import Prompt
 
 DEFAULT_PRESET = "quickstart"
@@ -39,7 +39,7 @@ class SimulatedEngine:
 
     name = "simulated"
 
-    def __init__(self, spec: EngineSpec, timeouts: TimeoutSpec, model: ModelSpec) -> None:  # noqa: ARG002
+    def __init__(self, spec: EngineSpec, timeouts: TimeoutSpec) -> None:
         self._spec = spec
         self._preset = spec.preset if spec.preset is not None else DEFAULT_PRESET
         self._played = spec.release or PLAYS_RELEASE
@@ -138,7 +138,12 @@ class SimulatedEngine:
                 raise
         return server
 
-    def tokenise(self, prompts: Sequence[Prompt]) -> Tokenised:
+    def tokenise(
+        self,
+        model: ModelSpec,  # noqa: ARG002
+        server: ServerSpec,  # noqa: ARG002
+        prompts: Sequence[Prompt],
+    ) -> Tokenised:
         """Prompts as text: acceptance comes from the prompt's kind, not from its tokens."""
         return as_text(prompts, None)
 

@@ -105,7 +105,8 @@ def differences(runs: Sequence[Findings], names: Sequence[str]) -> list[str]:
     lines = []
     for what in told[0] if told else ():
         values = [each[what] for each in told]
-        if len(set(values)) > 1:
+        # Files that one run did not see say nothing.
+        if len(set(values)) > 1 and not (what.endswith("'s files") and MISSING in values):
             pairs = (f"{name} {value}" for name, value in zip(names, values, strict=True))
             lines.append(f"{what}: {', '.join(pairs)}")
     return lines
@@ -225,6 +226,7 @@ def _circumstances(findings: Findings) -> dict[str, str]:
     return {
         "speculation": f"{sweep.model.algorithm}{draft}",
         "engine version": ", ".join(findings.versions()) or MISSING,
+        **{f"{role}'s files": _files(findings, role) for role in ("target", "draft")},
         "simulated preset": str(sweep.engine.preset),
         "simulated overrides": str(sweep.engine.overrides),
         "host": str(machine.get("hostname") or MISSING),
@@ -243,6 +245,12 @@ def _circumstances(findings: Findings) -> dict[str, str]:
         "objective": f"{sweep.search.objective.metric}, {sweep.search.objective.over}",
         "specbench": findings.run.settings.specbench,
     }
+
+
+def _files(findings: Findings, role: str) -> str:
+    """The commit or digest that the run began with: a name on the hub is many models."""
+    facts = findings.run.settings.models.get(role, {})
+    return facts.get("revision") or facts.get("digest") or MISSING
 
 
 def _pairs(values: dict[str, object] | dict[str, str] | object) -> str:

@@ -10,7 +10,8 @@ from types import SimpleNamespace
 __version__ = "0"
 bfloat16 = float16 = float32 = float64 = None
 GRAPH_US, EAGER_US = 5.0, 20.0
-"""Of one all-reduce, in a replayed graph and launched by itself."""
+"""Of one all-reduce over all ranks, in a replayed graph and launched by itself; over a part of the
+ranks that part of it."""
 state = SimpleNamespace(clock_us=0.0, captured=None)
 
 
@@ -67,7 +68,7 @@ class Event:
 
 
 cuda = SimpleNamespace(
-    device_count=lambda: 2,
+    device_count=lambda: int(os.environ.get("FAKE_GPUS", "2")),
     set_device=lambda index: None,
     synchronize=lambda: None,
     get_device_name=lambda device: "a GPU that is not there",

@@ -21,10 +21,14 @@ def destroy_process_group():
     pass
 
 
-def all_reduce(tensor, op="sum"):
+def new_group(ranks, timeout):
+    return len(ranks)
+
+
+def all_reduce(tensor, op="sum", group=None):
     if torch.state.captured is not None:
-        torch.state.captured.nodes += 1
+        torch.state.captured.nodes += (group or _world) / _world
         return
-    torch.state.clock_us += torch.EAGER_US
+    torch.state.clock_us += torch.EAGER_US * (group or _world) / _world
     if op == "sum":
-        tensor.value *= _world
+        tensor.value *= group or _world

@@ -1,0 +1,100 @@
+"""The course of a call: the baseline, communication, then candidates; or an endpoint as it is."""
+
+from tuner.campaign.budget import Budget, Clock, Pace
+from tuner.campaign.candidates import search_candidates
+from tuner.campaign.communication import narrowed_by_comm
+from tuner.campaign.going import Progress, Search, Standing
+from tuner.campaign.resumed import standing_words
+from tuner.campaign.studied import (
+    study_of,
+)
+from tuner.campaign.together import Together
+from tuner.ledger.ended import Ended, write_ended
+from tuner.ledger.run import Run
+from tuner.measure.samples_file import read_samples
+from tuner.sweep.door import LoadedSweep
+from tuner.sweep.workload import needed_to_hold_out
+from tuner.trial.bench import Asked, Bench
+from tuner.trial.block import Blocks
+from tuner.trial.confirming import confirms
+from tuner.trial.taken import Windows
+
+
+def search_all(
+    bench: Bench,
+    loaded: LoadedSweep,
+    budget: Budget,
+    progress: Progress,
+    clock: Clock,
+    together: Together | None,
+    *,
+    here: bool,
+) -> None:
+    """The baseline, then candidates; `here` are the servers' GPUs, or elsewhere."""
+    run, pace, blocks = bench.run, Pace(loaded.sweep, clock), Blocks.of(bench.engine, loaded)
+    begun = run.ledger()
+    pace.know(begun)
+    for note in blocks.notes():
+        progress.note(note)
+    confirmed = confirms(bench.sweep, shared=bool(blocks.of_sweep), scored=bool(bench.task))
+    prompts = len(loaded.prompts)
+    baseline = _baseline(bench, _wanted(loaded, run), pace, progress, prompts, confirmed=confirmed)
+    left = narrowed_by_comm(loaded, run, budget, progress, here=here)
+    study = study_of(left.loaded, run, progress.note, left.timed, together)
+    blocks, wanted = Blocks.of(bench.engine, left.loaded), _wanted(left.loaded, run)
+    if (said := standing_words(begun, left.loaded.space, wanted)) is not None:
+        progress.note(said)
+    left_out, points = left.narrowing.counts, len(left.loaded.space.points)
+    search_candidates(
+        Search(
+            study, blocks, bench, baseline, wanted, budget, pace, progress, points, left_out,
+            together,
+        )
+    )  # fmt: skip
+
+
+def measure_endpoint(bench: Bench, progress: Progress) -> None:
+    """The server as it is, once; nothing to compare it with."""
+    if any(record.outcome == "ok" for record in bench.run.ledger().records):
+        write_ended(bench.run, Ended(True))
+        progress.note("the server has been measured in this run, begin a new one to repeat that")
+        return
+    measured = bench.measure(Asked("candidate", None), None)
+    progress.recorded(measured.record, Standing(1, 1, None, measured.record, None))
+    if measured.failure is not None:
+        raise measured.failure
+    write_ended(bench.run, Ended(True))
+
+
+def _wanted(loaded: LoadedSweep, run: Run) -> int:
+    """Candidates in all."""
+    points, grid = len(loaded.space.points), loaded.sweep.search.sampler == "grid"
+    return points if grid else min(points, run.settings.wanted)
+
+
+def _baseline(
+    bench: Bench, wanted: int, pace: Pace, progress: Progress, prompts: int, *, confirmed: bool
+) -> Windows:
+    """The windows of the baseline, measured unless the ledger has it. `confirmed`: the winner will
+    be, so the last baseline has windows on prompts that no candidate is chosen on."""
+    spec = bench.sweep
+    if confirmed and not bench.held_out:
+        used = max(sum(not each.follows for each in some) for some in bench.requests.values())
+        progress.note(
+            f"the prompts are too few to hold some out (there are {prompts}, "
+            f"{needed_to_hold_out(used)} are needed): the winner is confirmed on those "
+            "that it was chosen on"
+        )
+    known = bench.run.ledger().baseline
+    if known is not None:
+        assert known.samples is not None
+        return read_samples(bench.run.within(known.samples))
+    unseen = spec.baseline.launches == 1 and confirmed and bool(bench.held_out)
+    with pace.launching() as records:
+        measured = bench.measure(Asked("baseline", None, held_out=unseen), None)
+        records.append(measured.record)
+    done = len(bench.run.ledger().candidates)
+    progress.recorded(measured.record, Standing(done, wanted, None, None, None))
+    if measured.failure is not None:
+        raise measured.failure
+    return measured.windows
