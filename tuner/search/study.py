@@ -244,10 +244,12 @@ class Study:
         own: Mapping[str, Any] | None = None
         if point not in told.unasked:
             self._recall_decision(told.decided.get(point))
-            for places in told.drawn(point):
+            all_drawn = told.drawn(point)
+            for place, places in enumerate(all_drawn, start=1):
                 own = self._answers.at_places(places)
-                found = self._space.at(own)
-                if found != point:
+                if place == len(all_drawn) < MAX_WASTED:
+                    break  # `_leads_there` has seen where it leads
+                if (found := self._space.at(own)) != point:
                     self._answers.tell_wasted(GivenTrial(own, self._distributions), own, found)
                     own = None
             self._made += 1
