@@ -229,7 +229,7 @@ WRONG_FILES = [
         "name: a\nengine: {kind: simulated}\n",
         "s.yaml:1: model: this is required, add model: {target: ..., algorithm: ...}; so is space",
     ),
-    ("{}\n", "name: this is required, add name: ...; so are engine, model and space"),
+    ("{}\n", "s.yaml:1: name: this is required, add name: ...; so are engine, model and space"),
     (BASE.replace("name: trial", "name: ../x"), "s.yaml:1: name: '../x'"),
     (BASE.replace(", draft: d", ""), "s.yaml:3: model: EAGLE3 needs a draft model"),
     (
