@@ -48,20 +48,22 @@ OWNERS = {
     "jinja2": {"report"},
     "markdown_it": {"report"},
     "matplotlib": {"report"},
+    "msgspec": {"ledger"},  # trials.jsonl
     "numpy": {"measure", "engine", "search", "report"},  # arrays; search: the cycle model
     "optuna": {"search"},
     "optuna_dashboard": {"search"},
-    "orjson": {"measure", "ledger"},  # the load client; trials.jsonl
+    "orjson": {"measure"},  # the load client
     "pandas": {"report"},
     "psutil": {"engine"},
     "pydantic": {"sweep", "ledger"},  # ledger: the error of sweep's own base class
-    "pydantic_core": {"sweep", "ledger"},  # ledger: the JSON of very many lines
+    "pydantic_core": {"sweep", "ledger"},  # ledger: what is wrong with a line's JSON
     "pynvml": {"ledger", "engine"},  # machine facts; GPU memory, clocks and energy
     "ray": {"cluster"},
     "requests": {"engine"},
     "rich": {"cli"},
     "scipy": {"measure", "search"},  # statistics; non-negative least squares
     "sqlalchemy": {"search"},
+    "threadpoolctl": {"search"},
     "yaml": {"sweep", "engine"},  # the door; the simulated engine's presets
 }
 """Who uses which library."""

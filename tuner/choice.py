@@ -270,19 +270,24 @@ def is_refuted(ledger: Ledger, record: TrialRecord, spec: ObjectiveSpec) -> bool
     """A candidate that breaks a limit, whose outputs are far from the baseline's, or whose launch
     of its own failed or was no faster than no speculation, there or on prompts that it was not
     chosen on."""
+    if ledger.confirmation(record) is None:  # nearly all: nothing but the line itself speaks
+        return bool(record.broken) or record.is_another
     speaks = far_outputs(ledger, record) is not None or broken_by(ledger, record)
     return bool(speaks) or is_disproved(ledger, record, spec)
 
 
 def is_refuted_at(ledger: Ledger, record: TrialRecord, spec: ObjectiveSpec, level: Level) -> bool:
     """The same of one level by itself: a limit that is broken at another one says nothing there."""
+    if not record.broken and ledger.confirmation(record) is None:
+        return record.is_another
     speaks = far_outputs(ledger, record) is not None or broken_at(ledger, record, level)
     return bool(speaks) or is_disproved(ledger, record, spec)
 
 
 def broken_at(ledger: Ledger, record: TrialRecord, level: Level) -> list[BrokenLimit]:
     """Of `broken_by` what is broken at one level."""
-    return [each for each in broken_by(ledger, record) if str(each.concurrency) == str(level)]
+    broken = broken_by(ledger, record)
+    return [each for each in broken if str(each.concurrency) == str(level)] if broken else broken
 
 
 def is_disproved(ledger: Ledger, record: TrialRecord, spec: ObjectiveSpec) -> bool:

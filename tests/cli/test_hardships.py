@@ -151,10 +151,10 @@ def test_a_budget_spent_on_the_baseline_is_no_answer(tmp_path: Path) -> None:
 def test_a_file_that_breaks_in_the_run_leaves_report_and_json(tmp_path: Path) -> None:
     tiny_sweep(tmp_path, search="trials: 1")
     breaking = (
-        "import sys\nimport tuner.campaign.campaign as campaign\nfrom tuner.cli import main\n"
+        "import sys\nimport tuner.campaign.course as course\nfrom tuner.cli import main\n"
         "from tuner.errors import UserError\n"
         "def refuse(*_): raise UserError('broken', 'somewhere')\n"
-        "campaign.search_candidates = refuse\nmain(sys.argv[1:])\n"
+        "course.search_candidates = refuse\nmain(sys.argv[1:])\n"
     )
     words = ["sweep", str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out"), "--json"]
     command = [sys.executable, "-c", breaking, *words]

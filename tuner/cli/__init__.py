@@ -4,6 +4,7 @@ Exit codes: 0 done, also when nothing beats the baseline; 1 the engine or every 
 input; 3 a regression was found (compare-report); 4 the runs are not comparable; 130 interrupted.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -17,11 +18,15 @@ from tuner.errors import EngineFailure, UserError
 from tuner.secrets import learn_environment
 
 INTERRUPTED = 130
+_GARBAGE = 100_000, 20, 50
+"""How many objects are made before it is looked for which of them are garbage: a long ledger's are
+none, and to look through them with Python's own numbers is a tenth of a report."""
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command line and leave with its exit code."""
     learn_environment(os.environ)
+    gc.set_threshold(*_GARBAGE)
     outlive_streams()
     code = _run(argv)
     if (reason := lost_output()) is not None:

@@ -11,18 +11,15 @@ import math
 import zlib
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from tuner.errors import UserError
-from tuner.sweep.level import level_of
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(NamedTuple):
     """Where a record's line is."""
 
     file: Path
@@ -58,18 +55,18 @@ def _object(line: Line) -> dict[str, Any]:
 
 _NOTHING = type(None)
 _NUMBERS = frozenset({int, float})
-_LARGEST = 2.0**53
-"""Whole numbers up to here are floats without loss."""
-_LISTS = frozenset({"accept_rate_by_position"})
-_BY_NAME = frozenset({"by_kind", "by_length"})
+LARGEST = 2**53 - 1
+"""Whole numbers up to here are floats without loss, each a float of its own."""
+LISTS = frozenset({"accept_rate_by_position"})
+BY_NAME = frozenset({"by_kind", "by_length"})
 """Metrics that are no single number: a list of numbers, and numbers by name of a part."""
 _Getter = Callable[[Mapping[str, Any]], tuple[Any, ...]]
 
 
-class _Layout:
+class Layout:
     """The names of one concurrency's figures and what kind of value each has."""
 
-    __slots__ = ("is_plain", "lists", "numbers", "parts", "places")
+    __slots__ = ("is_plain", "lists", "numbers", "places")
 
     def __init__(self, names: tuple[str, ...], kinds: tuple[type, ...]) -> None:
         self.places: dict[str, tuple[type, int]] = {}
@@ -82,7 +79,6 @@ class _Layout:
                 of_kind.append(name)
         self.numbers = _getter(numbers)
         self.lists = _getter(lists)
-        self.parts = tuple(name for name, (kind, _) in self.places.items() if kind is dict)
         self.is_plain = all(map(_is_usual, names, kinds)) and not (
             self.places.get("speedup", (_NOTHING, 0))[0] is not _NOTHING
             and not {"speedup_low", "speedup_high"} <= {*names}
@@ -93,9 +89,7 @@ class _Layout:
 def _is_usual(name: str, kind: type) -> bool:
     if kind is _NOTHING:
         return True
-    return (
-        kind is list if name in _LISTS else kind is dict if name in _BY_NAME else kind in _NUMBERS
-    )
+    return kind is list if name in LISTS else kind is dict if name in BY_NAME else kind in _NUMBERS
 
 
 def _getter(names: list[str]) -> _Getter:
@@ -105,10 +99,11 @@ def _getter(names: list[str]) -> _Getter:
     return lambda figures: tuple(figures[name] for name in names)
 
 
-_layout = lru_cache(maxsize=4096)(_Layout)
+_layout = lru_cache(maxsize=4096)(Layout)
 
 
-def _layout_of(figures: Mapping[str, Any]) -> _Layout:
+def layout_of(figures: Mapping[str, Any]) -> Layout:
+    """Of figures as they were read; one for all that are alike."""
     return _layout(tuple(figures), tuple(map(type, figures.values())))
 
 
@@ -125,16 +120,12 @@ class Figures(Mapping[str, Any]):
 
     __slots__ = ("_layout", "_level", "_line", "_lists", "_numbers")
 
-    def __init__(self, layout: _Layout, figures: Mapping[str, Any], line: Line, level: str) -> None:
-        """Raises OverflowError for a number that is not kept exactly, or is none."""
+    def __init__(self, layout: Layout, figures: Mapping[str, Any], line: Line, level: str) -> None:
+        """`layout` is theirs and plain, and every number is a float without loss, which is not
+        looked at. Raises OverflowError for a list that is none of finite numbers."""
         self._layout, self._line, self._level = layout, line, level
-        numbers = layout.numbers(figures)
-        self._numbers = array("d", numbers)
+        self._numbers = array("d", layout.numbers(figures))
         self._lists = tuple(map(_packed, layout.lists(figures)))
-        if numbers and not (
-            _are_finite(numbers) and -_LARGEST < min(numbers) <= max(numbers) < _LARGEST
-        ):
-            raise OverflowError
 
     def __getitem__(self, name: str) -> Any:
         kind, place = self._layout.places[name]
@@ -181,11 +172,18 @@ class Figures(Mapping[str, Any]):
 def compact_figures(figures: Mapping[str, Any], line: Line, level: str) -> Mapping[str, Any]:
     """The same in few bytes; itself where it cannot be kept so. What its parts are by name is not
     looked at."""
-    layout = _layout_of(figures)
+    layout = layout_of(figures)
     try:
-        return Figures(layout, figures, line, level) if layout.is_plain else figures
+        if layout.is_plain and _are_kept(layout.numbers(figures)):
+            return Figures(layout, figures, line, level)
     except OverflowError:
-        return figures
+        pass
+    return figures
+
+
+def _are_kept(numbers: Sequence[float]) -> bool:
+    """Each is finite, and the same as a float. Raises OverflowError for one beyond all floats."""
+    return not numbers or (_are_finite(numbers) and max(map(abs, numbers)) <= LARGEST)
 
 
 def _packed(numbers: Sequence[float]) -> Sequence[float]:
@@ -221,68 +219,3 @@ class Later(Mapping[str, Any]):
 
     def __repr__(self) -> str:
         return repr(dict(self))
-
-
-def read_metrics(value: dict[str, dict[str, Any]], line: Line | None) -> dict[str, Any]:
-    """Metrics of a ledger's line, made small where it is known where that stands.
-
-    Raises ValueError where they are none.
-    """
-    found: dict[str, Any] = {}
-    for level, figures in value.items():
-        level_of(level)
-        layout = _layout_of(figures)
-        if line is not None and layout.is_plain and _has_plain_parts(layout, figures):
-            try:
-                found[level] = Figures(layout, figures, line, level)
-                continue
-            except OverflowError:
-                pass
-        found[level] = refuse_odd(figures)
-    return found
-
-
-def _has_plain_parts(layout: _Layout, figures: Mapping[str, Any]) -> bool:
-    """Each part has numbers by name, finite ones, or None."""
-    parts = [part for name in layout.parts for part in figures[name].values()]
-    if not {*map(type, parts)} <= {dict}:
-        return False
-    numbers = [each for part in parts for each in part.values() if each is not None]
-    return {*map(type, numbers)} <= _NUMBERS and _are_finite(numbers)
-
-
-def refuse_odd(figures: dict[str, Any]) -> dict[str, Any]:
-    """The figures of one concurrency themselves. Raises ValueError where they are none."""
-    for name, figure in figures.items():
-        _require_figure(name, figure)
-    if figures.get("speedup") is not None and not {"speedup_low", "speedup_high"} <= {*figures}:
-        raise ValueError("speedup has no speedup_low and speedup_high")
-    return figures
-
-
-def _require_figure(name: str, figure: Any) -> None:
-    """Raises ValueError for what is no finite number, or none of them where there are several."""
-    if figure is None:
-        return
-    parts: list[Any] = [figure]
-    if name in _LISTS:
-        if not isinstance(figure, list):
-            raise ValueError(f"{name} is no list")
-        parts = figure
-    elif name in _BY_NAME:
-        if not isinstance(figure, dict) or not all(isinstance(x, dict) for x in figure.values()):
-            raise ValueError(f"{name} is no object of objects")
-        parts = [each for part in figure.values() for each in part.values() if each is not None]
-    for part in parts:
-        if not _is_number(part):
-            raise ValueError(f"{name} is {str(part)[:40]!r}, not a number")
-
-
-def _is_number(part: Any) -> bool:
-    """Finite, and not larger than a float."""
-    if isinstance(part, bool) or not isinstance(part, int | float):
-        return False
-    try:
-        return math.isfinite(part)
-    except OverflowError:
-        return False

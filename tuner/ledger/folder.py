@@ -133,6 +133,11 @@ class RunFolder:
         """The server's output of one launch."""
         return self.logs / f"{launch_id:04d}.log"
 
+    def log_files(self) -> dict[int, Path]:
+        """Those that are there, by launch."""
+        found = [file for file in self.logs.glob("*.log") if file.stem.isdecimal()]
+        return {int(file.stem): file for file in sorted(found)}
+
     @property
     def running(self) -> list[Path]:
         """Footprints of servers that were started and not stopped; see `engine.footprint`."""

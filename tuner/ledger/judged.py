@@ -9,14 +9,15 @@ from tuner.sweep.fields import Strict
 from tuner.sweep.level import RATE
 
 
-def _in_the_folder(value: str) -> str:
+def in_the_folder(value: str) -> str:
+    """The path itself. Raises ValueError where it is none in the run folder."""
     odd = len(value) > 200 or "\0" in value or value.startswith("/") or ".." in value.split("/")
     if odd:
         raise ValueError("this is no path in the run folder")
     return value
 
 
-PathInRun = Annotated[str, AfterValidator(_in_the_folder)]
+PathInRun = Annotated[str, AfterValidator(in_the_folder)]
 """Of a file, relative to the run folder; `RunFolder.within` also looks where links lead."""
 
 

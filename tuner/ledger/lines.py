@@ -10,11 +10,10 @@ from itertools import takewhile
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
-import orjson
-from pydantic import ValidationError
 from pydantic_core import from_json
 
 from tuner.errors import UserError
+from tuner.ledger.candidate_line import read_candidate
 from tuner.ledger.compact import compact
 from tuner.ledger.figures import Line
 from tuner.ledger.record import SIMULATED, TrialRecord, read_record
@@ -118,6 +117,10 @@ def is_simulated(records: Sequence[TrialRecord], sweep: Sweep) -> bool:
     return sweep.engine.kind == SIMULATED or any(each.engine == SIMULATED for each in records)
 
 
+AT_ONCE = 1 << 18
+"""Bytes of the file to read at a time: a line alone is often longer than Python's own number."""
+
+
 def parse_ledger(data: bytes | BinaryIO, path: Path) -> Ledger:
     """The content of trials.jsonl; `path` is where it lies, for messages and for what is left
     there. Raises UserError with FILE:LINE."""
@@ -156,29 +159,22 @@ def _parsed(lines: Iterable[bytes], path: Path) -> Ledger:
             )
             break
         place = Line.of(line, path, start)
-        record = _record(line, place, number)
+        record = read_candidate(line, place) or _record(line, place, f"{path}:{number}")
         if records and record.trial <= records[-1].trial:
             message = f"trial {record.trial} comes after {records[-1].trial}, restore the file"
             raise UserError(message, f"{path}:{number}")
-        records.append(compact(record, place))
+        records.append(record)
         start += len(line)
     return Ledger(tuple(records), note, start)
 
 
-def _record(line: bytes, place: Line, number: int) -> TrialRecord:
-    try:  # pydantic's own parser takes three times as long
-        return TrialRecord.model_validate(orjson.loads(line), context=place)
-    except (orjson.JSONDecodeError, ValidationError):
-        return _refused(line, f"{place.file}:{number}")
-
-
-def _refused(line: bytes, where: str) -> TrialRecord:
-    """What is wrong with a line, as UserError. JSON has no NaN; one that was read would make every
-    comparison with it false."""
+def _record(line: bytes, place: Line, where: str) -> TrialRecord:
+    """Raises UserError with what is wrong with a line. JSON has no NaN; one that was read would
+    make every comparison with it false."""
     try:
         found = from_json(line, allow_inf_nan=False)
     except ValueError as error:
         raise UserError("this line is not JSON, restore it or remove it", where) from error
     if not isinstance(found, dict):
         raise UserError("this line is no JSON object, restore it or remove it", where)
-    return read_record(found, where)
+    return compact(read_record(found, where), place)

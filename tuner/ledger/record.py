@@ -9,7 +9,6 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
-    ValidationInfo,
     field_serializer,
     field_validator,
     model_validator,
@@ -17,8 +16,9 @@ from pydantic import (
 
 from tuner.errors import UserError
 from tuner.ledger.asked import AskedLine, PlaceLine
-from tuner.ledger.figures import Later, Line, read_metrics
+from tuner.ledger.figures import Later
 from tuner.ledger.judged import BrokenLimit, OutputsLine, PathInRun, TaskLine
+from tuner.ledger.metrics_read import refuse_odd_metrics
 from tuner.sweep.fields import Strict
 from tuner.sweep.point import FlagValue, Point
 
@@ -38,7 +38,7 @@ TrialNumber = Annotated[str, Field(pattern=r"\A[0-9]+\z")]
 Outcome = Literal["ok", "infeasible", "failed", "pruned"]
 
 
-class _PointShape(Strict):
+class PointShape(Strict):
     """What `Point.to_json` writes."""
 
     num_steps: int | None = Field(ge=1)
@@ -49,7 +49,7 @@ class _PointShape(Strict):
     flags: dict[str, FlagValue]
 
 
-class _CommandShape(BaseModel):
+class CommandShape(BaseModel):
     """What `engine.base.Command.from_json` reads."""
 
     model_config = ConfigDict(strict=True)
@@ -86,14 +86,11 @@ class HeldOut(Strict):
     @field_validator("metrics")
     @classmethod
     def _are_numbers(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
-        return read_metrics(value, None)
+        return refuse_odd_metrics(value)
 
 
 class TrialRecord(Strict):
-    """A trial as the ledger keeps it. `metrics` is keyed by concurrency, as text.
-
-    Read with a `Line` as the context of its validation, a candidate's figures are kept small.
-    """
+    """A trial as the ledger keeps it. `metrics` is keyed by concurrency, as text."""
 
     format: Literal[1] = 1
     trial: int
@@ -150,12 +147,12 @@ class TrialRecord(Strict):
     @field_validator("point")
     @classmethod
     def _is_a_point(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        return _shaped(_PointShape, value)
+        return _shaped(PointShape, value)
 
     @field_validator("command")
     @classmethod
     def _is_a_command(cls, value: dict[str, Any] | None) -> dict[str, Any] | None:
-        return _shaped(_CommandShape, value)
+        return _shaped(CommandShape, value)
 
     @field_validator("started")
     @classmethod
@@ -165,11 +162,8 @@ class TrialRecord(Strict):
 
     @field_validator("metrics")
     @classmethod
-    def _are_numbers(
-        cls, value: dict[str, dict[str, Any]], info: ValidationInfo
-    ) -> dict[str, dict[str, Any]]:
-        is_many = isinstance(info.context, Line) and info.data.get("role") == "candidate"
-        return read_metrics(value, info.context if is_many else None)
+    def _are_numbers(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        return refuse_odd_metrics(value)
 
     @field_serializer("metrics")
     def _whole_metrics(self, value: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -16,7 +16,7 @@ from tuner.ledger.compact import compact
 from tuner.ledger.figures import Line
 from tuner.ledger.folder import RunFolder
 from tuner.ledger.left_behind import end_servers, hold, is_locked
-from tuner.ledger.lines import Ledger, parse_ledger
+from tuner.ledger.lines import AT_ONCE, Ledger, parse_ledger
 from tuner.ledger.machine import machine_facts, read_machine
 from tuner.ledger.models_kept import keep_configs, read_configs
 from tuner.ledger.record import TrialRecord
@@ -114,7 +114,7 @@ class Run(RunFolder):
             return self._held
         try:
             require_file(self.trials_file)
-            with self.trials_file.open("rb") as lines:
+            with self.trials_file.open("rb", AT_ONCE) as lines:
                 return parse_ledger(lines, self.trials_file)
         except OSError as error:
             raise UserError(f"{error.strerror}, restore it", self.trials_file) from error
@@ -151,7 +151,7 @@ class Run(RunFolder):
             if not hold(file):
                 message = "another specbench is writing this run, wait for it or stop it"
                 raise UserError(message, self.path)
-            with self.trials_file.open("rb") as lines:
+            with self.trials_file.open("rb", AT_ONCE) as lines:
                 ledger = parse_ledger(lines, self.trials_file)
             if ledger.records:
                 sweep, text = self.sweep(), self.sweep_text()

@@ -96,11 +96,12 @@ class Settling:
     ) -> TrialRecord:
         if record.role == "baseline" or not record.metrics or record.samples is None:
             return record
+        folder, _, name = record.samples.rpartition("/")
+        if folder == self._samples and name not in self._there:
+            return record
         key = (record.trial, *trials)
         if key not in self._done:
-            folder, _, name = record.samples.rpartition("/")
-            is_gone = folder == self._samples and name not in self._there
-            windows = {} if is_gone else samples_of(self.run, record)
+            windows = samples_of(self.run, record)
             self._done[key] = record
             if windows:
                 held = _held(record.metrics, windows, levels, time(record))

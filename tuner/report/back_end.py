@@ -17,9 +17,11 @@ def nccl_doubt(findings: Findings) -> str | None:
     if not names:
         return None
     launches = {r.launch_id for r in findings.records if _sets(r, names) and r.outcome == "ok"}
-    there = {file.name for file in findings.run.logs.glob("*")}  # many may be gone
-    logs = (findings.run.log_file(launch) for launch in launches)
-    found = Counter(logged_backend(log) if log.name in there else None for log in logs)
+    found = Counter(
+        logged_backend(log)
+        for launch, log in findings.run.log_files().items()  # many may be gone
+        if launch in launches
+    )
     past = {name: n for name, n in found.items() if name not in THROUGH_NCCL and name is not None}
     if not past:
         return None

@@ -69,8 +69,9 @@ def _draft(cycles: Cycles, levels: list[Level]) -> str | None:
     """What drafting takes of a cycle, where that is most; only while no other placement of the
     draft was asked for."""
     findings = cycles.findings
-    asked = [*findings.space.points, *(each.at for each in findings.ledger.candidates if each.at)]
-    if findings.sweep.model.tp < 2 or {each.draft_tp for each in asked} != {"target"}:
+    asked = {each.draft_tp for each in findings.space.points}
+    asked |= {each.at.draft_tp for each in findings.ledger.candidates if each.at}
+    if findings.sweep.model.tp < 2 or asked != {"target"}:
         return None
     shares = list[tuple[float, Level, float, float]]()
     for level in levels:

@@ -1,6 +1,6 @@
 """A run's cycles taken apart: what the section and the figure "Where a cycle goes" show."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -64,8 +64,12 @@ class Cycles:
         rate to those there, since nobody says how many streams were in a batch."""
         return self._models[level]
 
-    @cached_property
-    def _models(self) -> dict[Level, CycleModel]:
+    @property
+    def _models(self) -> Mapping[Level, CycleModel]:
+        """Fitted once for a run: a section and a figure look at them."""
+        return self.findings.ledger.once("models of cycles", self._all_fitted)
+
+    def _all_fitted(self) -> Mapping[Level, CycleModel]:
         levels = self.findings.levels
         if axis(levels) == "rate":
             return {level: self._fitted([level]) for level in levels}

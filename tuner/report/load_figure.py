@@ -46,10 +46,11 @@ def speedup_by_load(findings: Findings, folder: Path) -> Drawn | None:
 
 def chosen(findings: Findings) -> list[Measured]:
     """The best candidate over all levels first, then the fastest of each level."""
-    own = {each.record.trial: each for each in findings.ranked if each.speedups}
     there = [best.record.trial for best in findings.result.by_level.values()]
     first = [findings.best.record.trial] if findings.best is not None else []
-    return [own[trial] for trial in dict.fromkeys([*first, *there]) if trial in own][:MOST]
+    wanted = dict.fromkeys([*first, *there])
+    own = {e.record.trial: e for e in findings.ranked if e.record.trial in wanted and e.speedups}
+    return [own[trial] for trial in wanted if trial in own][:MOST]
 
 
 def load(level: Level) -> float:

@@ -31,6 +31,11 @@ class Answers:
     ) -> None:
         self._study, self._space, self._sampler = study, space, sampler
         self._levels = tuple(levels)
+        self._places = [
+            {(type(value), value): place for place, value in reversed([*enumerate(values)])}
+            for values in space.dimensions.values()
+        ]
+        """Of each dimension's values; 1 and True are two."""
         self.told: dict[Point, Verdict] = {}
         self._spellings: set[tuple[int, ...]] = set()
 
@@ -45,7 +50,8 @@ class Answers:
         self._finish(trial, trial.params, state, values, excess=excess)
 
     def places(self, values: Mapping[str, Any]) -> tuple[int, ...]:
-        return tuple(map(_place, self._space.dimensions.values(), values.values()))
+        pairs = zip(self._places, values.values(), strict=False)
+        return tuple([places[type(value), value] for places, value in pairs])
 
     def at_places(self, places: Sequence[int]) -> dict[str, Any]:
         dimensions = self._space.dimensions
@@ -120,13 +126,6 @@ def _explain(trial: Trial | GivenTrial, point: Point | None, reason: str | None)
         trial.set_user_attr("point", point.label())
     if reason is not None:
         trial.set_user_attr("reason", reason)
-
-
-def _place(values: Sequence[Any], value: Any) -> int:
-    """Of a value among those of its dimension; 1 and True are two values."""
-    return next(
-        place for place, each in enumerate(values) if type(each) is type(value) and each == value
-    )
 
 
 def _excess(verdict: Verdict) -> float:

@@ -20,6 +20,7 @@ from scipy.optimize import nnls
 from scipy.special import stdtrit
 
 from tuner.measure.statistics import Interval
+from tuner.search.one_thread import one_thread
 from tuner.sweep.point import Point
 
 Floats = NDArray[np.float64]
@@ -199,6 +200,7 @@ class _Fit:
         return np.where(lengths > 0, lengths, 1.0)
 
     @cached_property
+    @one_thread()
     def _directions(self) -> tuple[Floats, Floats]:
         """Singular values and directions that the measurements determine."""
         if not self.rows.size:

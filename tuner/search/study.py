@@ -97,14 +97,12 @@ class Study:
         if self._staged is None or not self._plain or self.handed_over:
             return None
         found = self._staged.smoothed(Known(self._plain, self._told))
-        point, ratio = next(iter(found.items()), (None, None))
-        if point is None or ratio is None or ratio.value <= 1:
+        point, its = next(iter(found.items()), (None, None))
+        if point is None or its is None or its.value <= 1:
             return None
-        why = (
-            f"by all measurements together it is the fastest: {ratio.value:.3f} times the baseline"
-        )
-        smoothed = {each: its.value for each, its in found.items()}
-        return point, Decision("confirm", why, point, ratio, smoothed=smoothed)
+        why = f"by all measurements together it is the fastest: {its.value:.3f} times the baseline"
+        smoothed = {each: ratio.value for each, ratio in found.items()}
+        return point, Decision("confirm", why, point, its, smoothed=smoothed)
 
     @property
     def reads_levels(self) -> bool:
@@ -245,10 +243,12 @@ class Study:
         own: Mapping[str, Any] | None = None
         if point not in told.unasked:
             self._recall_decision(told.decided.get(point))
-            for places in told.drawn(point):
+            all_drawn = told.drawn(point)
+            for place, places in enumerate(all_drawn, start=1):
                 own = self._answers.at_places(places)
-                found = self._space.at(own)
-                if found != point:
+                if place == len(all_drawn) < MAX_WASTED:
+                    break  # `_leads_there` has seen where it leads
+                if (found := self._space.at(own)) != point:
                     self._answers.tell_wasted(GivenTrial(own, self._distributions), own, found)
                     own = None
             self._made += 1

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from tuner.sweep.shown import one_line
@@ -11,7 +11,25 @@ FlagValue = bool | int | float | str
 DraftTp = int | Literal["target"]
 
 
-@dataclass(frozen=True)
+class PointJson(dict[str, Any]):
+    """What `Point.to_json` gives, and the point that it is of: not made anew for each question."""
+
+    __slots__ = ("point",)
+
+    def __init__(self, point: "Point", env: dict[str, str], flags: dict[str, FlagValue]) -> None:
+        """`env` and `flags` are the point's own, and may be those of others that have the same."""
+        super().__init__(
+            num_steps=point.num_steps,
+            eagle_topk=point.eagle_topk,
+            num_draft_tokens=point.num_draft_tokens,
+            draft_tp=point.draft_tp,
+            env=env,
+            flags=flags,
+        )
+        self.point = point
+
+
+@dataclass(frozen=True, slots=True)
 class Point:
     """One element of the space, in canonical form: equal configurations are equal points.
 
@@ -26,10 +44,29 @@ class Point:
     draft_tp: DraftTp | None = None
     env: tuple[tuple[str, str], ...] = ()
     flags: tuple[tuple[str, FlagValue], ...] = ()
+    _hash: int | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __hash__(self) -> int:
+        """Points are looked up far more often than they are made."""
+        if self._hash is None:
+            found = hash((*self._shape, self.env, self.flags))
+            object.__setattr__(self, "_hash", found)
+            return found
+        return self._hash
+
+    def __reduce__(self) -> tuple[type["Point"], tuple[Any, ...]]:
+        """Without its hash, which is another one in another process."""
+        return Point, (*self._shape, self.env, self.flags)
+
+    @property
+    def _shape(self) -> tuple[Any, ...]:
+        return self.num_steps, self.eagle_topk, self.num_draft_tokens, self.draft_tp
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Point":
         """The point that `to_json` wrote."""
+        if isinstance(data, PointJson):
+            return data.point
         return cls(
             num_steps=data["num_steps"],
             eagle_topk=data["eagle_topk"],

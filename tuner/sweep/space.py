@@ -5,7 +5,7 @@ With eagle_topk 1, num_draft_tokens follows from num_steps (`trees`), so such po
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import product
@@ -89,7 +89,7 @@ class Space:
                 "take values or dimensions away",
             )
         points: dict[Point, None] = {}
-        used: set[tuple[str, str]] = set()
+        unused = {n: set(map(repr, values)) for n, values in self.dimensions.items()}
         dropped: Counter[str] = Counter()
         collapsed: Counter[str] = Counter()
         excluded: dict[Point, str] = {}
@@ -104,7 +104,8 @@ class Space:
                 excluded[found] = REASON
                 dropped[REASON] += 1
                 continue
-            used.update((name, repr(value)) for name, value in values.items())
+            for name in [name for name, left in unused.items() if left]:
+                unused[name].discard(repr(values[name]))
             if found in points:
                 collapsed[self._why_equal(values)] += 1
             points[found] = None
@@ -114,7 +115,7 @@ class Space:
         if not points:
             reasons = "; ".join(dropped)
             raise document.error(("space",), f"no combination is left ({reasons}), widen it")
-        self._refuse_dead_values(used, document)
+        self._refuse_dead_values(unused, document)
         return replace(
             self,
             points=tuple(points),
@@ -123,11 +124,11 @@ class Space:
             excluded=excluded,
         )
 
-    def _refuse_dead_values(self, used: set[tuple[str, str]], document: Document) -> None:
+    def _refuse_dead_values(self, unused: Mapping[str, Set[str]], document: Document) -> None:
         """A value that no legal combination has is a mistake, not a point to leave out."""
         for name, values in self.dimensions.items():
             for index, value in enumerate(values):
-                if (name, repr(value)) not in used:
+                if repr(value) in unused[name]:
                     place: Place = ("space", *name.split(".", 1))
                     raise document.error(
                         (*place, index),
@@ -194,16 +195,21 @@ class Space:
 def _set_values(
     values: Mapping[str, Any], prefix: str, nothing: str | bool
 ) -> tuple[tuple[str, Any], ...]:
-    return tuple(
-        [
-            (short, value)
-            for name, short in _names_with(prefix, tuple(values))
-            if (value := values[name]) is not nothing and value != UNSET
-        ]
-    )
+    names, short = _names_with(prefix, tuple(values))
+    return _pairs(short, nothing, *[values[name] for name in names]) if names else ()
+
+
+@lru_cache(maxsize=65_536, typed=True)  # 1 and True are two values
+def _pairs(
+    names: tuple[str, ...], nothing: str | bool, *values: Any
+) -> tuple[tuple[str, Any], ...]:
+    """Those that are set; one object for all points that have them alike."""
+    pairs = zip(names, values, strict=True)
+    return tuple((n, each) for n, each in pairs if each is not nothing and each != UNSET)
 
 
 @lru_cache(maxsize=64)
-def _names_with(prefix: str, names: tuple[str, ...]) -> list[tuple[str, str]]:
-    """Names that begin with `prefix`, in order, each with and without it."""
-    return [(name, name.removeprefix(prefix)) for name in sorted(names) if name.startswith(prefix)]
+def _names_with(prefix: str, names: tuple[str, ...]) -> tuple[list[str], tuple[str, ...]]:
+    """Names that begin with `prefix`, in order, with and without it."""
+    found = sorted(name for name in names if name.startswith(prefix))
+    return found, tuple(name.removeprefix(prefix) for name in found)
