@@ -4,7 +4,8 @@ A landscape has no servers, so a ledger's lines and their windows are made up of
 launch has its luck, each of its windows some of its own, each prompt is accepted as in every other
 window of the launch. The baseline is launched before the candidates and after them, as
 `baseline.launches: 2` does; then the winner once more. Intervals come from these windows
-(`tuner.measure`), what is launched once more from `tuner.again`, the answer from `tuner.choice`.
+(`tuner.measure`), what is launched once more from `tuner.answer.again`, the answer from
+`tuner.answer.choice`.
 Of a table the lines are the table's, with their own intervals, and a second launch is the first.
 
 Not played: racing, prompts that are held out, the winner's settings without speculation.
@@ -16,9 +17,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from benchmarks.landscape import TEXT_NOISE, Landscape
-from tuner.again import MAX_CONFIRMED, Recommended, as_weighed, once_more
-from tuner.alike import Ratio, by_lines
-from tuner.choice import answer_of
+from tuner.answer.again import MAX_CONFIRMED, Recommended, as_weighed, once_more
+from tuner.answer.alike import Ratio, by_lines
+from tuner.answer.choice import answer_of
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import DecisionLine, Role, TrialRecord
 from tuner.ledger.settled import speedup_figures

@@ -18,7 +18,7 @@ from typing import Any
 
 import yaml
 
-from tuner.choice import complexity, is_tied
+from tuner.answer.choice import complexity, is_tied
 from tuner.engine.simulated.acceptance import expected_length
 from tuner.engine.simulated.performance import Machine, Performance, Speculation
 from tuner.engine.simulated.presets import load_preset
@@ -171,7 +171,7 @@ class Landscape:
 
     def is_simpler_equal(self, point: Point, of: Point) -> bool:
         """Whether a run answers with `point` though the search takes `of` for the fastest: the two
-        cannot be told apart by the table's intervals (`tuner.choice`). A model has none."""
+        cannot be told apart by the table's intervals (`tuner.answer.choice`). A model has none."""
         row, other = self._table.get(point), self._table.get(of)
         if row is None or other is None or complexity(point) > complexity(of):
             return False

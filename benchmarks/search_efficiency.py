@@ -27,7 +27,7 @@ from statistics import mean, median
 from benchmarks.answering import Answering
 from benchmarks.comm import Stage, comm_stage
 from benchmarks.landscape import FOLDER, Landscape
-from tuner.again import Recommended
+from tuner.answer.again import Recommended
 from tuner.search.samplers import missing_library
 from tuner.search.study import Study
 from tuner.search.verdict import Verdict

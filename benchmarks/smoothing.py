@@ -1,5 +1,5 @@
 """How far off the search's estimates are, of two points that are close, and how far one launch of
-each is: the rule of answers leaves room for it (`tuner.choice.LESS_SURELY`).
+each is: the rule of answers leaves room for it (`tuner.answer.choice.LESS_SURELY`).
 
     python -m benchmarks.smoothing
 """

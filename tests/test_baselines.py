@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 
 from tests.sweeps import Listener, tiny_sweep
+from tuner.answer.result import summarise_run
 from tuner.campaign.campaign import begin_run, reopen_run, run_sweep
 from tuner.engine.make import make_engine
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.plan import make_plan
-from tuner.result import summarise_run
 from tuner.sweep.door import LoadedSweep
 from tuner.trial.baselines import is_due_at_the_end, is_due_in_the_middle
 

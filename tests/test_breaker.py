@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from tests.sweeps import Listener
+from tuner.answer.result import Result, summarise_run
 from tuner.campaign.campaign import begin_run, reopen_run, run_sweep
 from tuner.engine.make import make_engine
 from tuner.errors import EngineFailure, Failure
 from tuner.ledger.run import Run
-from tuner.result import Result, summarise_run
 from tuner.sweep.door import LoadedSweep, load_sweep
 
 SWEEP = """

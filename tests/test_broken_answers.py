@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.report.make_run import SIMULATED, SWEEP, Trial, chain, make_run
+from tuner.answer.result import summarise_run
 from tuner.campaign import candidates, closing
 from tuner.campaign.viewed import study_to_view
 from tuner.cli.show import show_result
@@ -22,7 +23,6 @@ from tuner.report.compare.comparison import compare
 from tuner.report.findings import Findings
 from tuner.report.levels import adaptive, levels_table
 from tuner.report.run_report import write_report
-from tuner.result import summarise_run
 from tuner.sweep.point import Point
 
 LL = (("NCCL_PROTO", "LL"),)

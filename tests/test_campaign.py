@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 
 from tests.sweeps import Listener, tiny_sweep
+from tuner.answer.result import Result, summarise_run
 from tuner.campaign.campaign import begin_run, reopen_run, run_sweep
 from tuner.campaign.studied import verdict_of
 from tuner.engine.base import server_config
 from tuner.engine.make import make_engine
 from tuner.errors import EngineFailure, Failure, UserError
 from tuner.ledger.run import Run
-from tuner.result import Result, summarise_run
 from tuner.search.study import Study
 from tuner.sweep.door import LoadedSweep, load_sweep
 from tuner.sweep.point import Point

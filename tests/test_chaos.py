@@ -16,11 +16,11 @@ from tests.played import speed
 from tests.seals import left_behind
 from tests.sessions import INTERRUPTED, End, Moment, session
 from tests.test_killed import SIGNALS
+from tuner.answer.choice import is_refuted
+from tuner.answer.result import summarise_run
 from tuner.campaign.campaign import begin_run
-from tuner.choice import is_refuted
 from tuner.ledger.run import Run
 from tuner.report.run_report import write_report
-from tuner.result import summarise_run
 from tuner.sweep.door import LoadedSweep, load_sweep
 
 SEED = int(os.environ.get("SPECBENCH_CHAOS_SEED", "1"))

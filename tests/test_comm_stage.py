@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.sweeps import Listener, tiny_sweep
+from tuner.answer.result import Result
 from tuner.campaign.campaign import begin_run, measure_all, reopen_run, run_sweep
 from tuner.comm.narrowing import OFF_PATH, SLOWER
 from tuner.engine.make import make_engine
@@ -13,7 +14,6 @@ from tuner.errors import UserError
 from tuner.ledger.run import Run
 from tuner.plan import make_plan
 from tuner.report.run_report import write_report
-from tuner.result import Result
 from tuner.sweep.door import LoadedSweep, load_sweep
 from tuner.trial.places import Here
 

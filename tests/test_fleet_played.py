@@ -12,14 +12,14 @@ import pytest
 from tests.fleet_played import HEARTBEAT_S, IDENTITY, PlayedWorker, shared_file, together
 from tests.sweeps import Listener
 from tests.test_slots_played import a_sweep
+from tuner.answer.choice import fastest_candidate
+from tuner.answer.result import summarise_run
 from tuner.campaign import together as joint
 from tuner.campaign.together import Together
-from tuner.choice import fastest_candidate
 from tuner.cli.show import _answer as show_answer
 from tuner.ledger.fleet_line import FleetLine, OtherWorker, read_fleet
 from tuner.report.answer import answer
 from tuner.report.findings import Findings
-from tuner.result import summarise_run
 from tuner.search.fleet import Fleet
 from tuner.search.joining import join
 from tuner.search.verdict import Verdict

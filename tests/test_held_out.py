@@ -6,12 +6,12 @@ import pytest
 
 from tests.report.make_run import Trial, chain, make_run
 from tests.sweeps import Listener, tiny_sweep
+from tuner.answer.result import summarise_run
 from tuner.campaign.campaign import begin_run, reopen_run, run_sweep
 from tuner.engine.make import make_engine
 from tuner.ledger.raw_samples import held_out_samples, samples_of
 from tuner.ledger.run import Run
 from tuner.report.run_report import write_report
-from tuner.result import summarise_run
 from tuner.sweep.door import load_sweep
 from tuner.sweep.workload import Prompt, held_out, pick
 

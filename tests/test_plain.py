@@ -8,13 +8,13 @@ import pytest
 
 from tests.report.make_run import SWEEP, Trial, chain, make_run
 from tests.sweeps import Listener, tiny_sweep
+from tuner.answer.result import summarise_run
 from tuner.campaign.campaign import begin_run, reopen_run, run_sweep
 from tuner.engine.base import plain_config, server_config
 from tuner.engine.make import make_engine
 from tuner.report.findings import Findings
 from tuner.report.levels import adaptive
 from tuner.report.run_report import write_report
-from tuner.result import summarise_run
 from tuner.sweep.door import load_sweep
 from tuner.sweep.point import Point
 

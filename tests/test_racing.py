@@ -11,6 +11,7 @@ import pytest
 from tests.measure.make import World, sample, window
 from tests.played import known_windows
 from tests.sweeps import HURRIED, Listener
+from tuner.answer.result import Result
 from tuner.campaign.campaign import begin_run, reopen_run, run_sweep
 from tuner.engine.make import make_engine
 from tuner.errors import EngineFailure, Failure
@@ -20,7 +21,6 @@ from tuner.measure.racing import WindowSpread
 from tuner.measure.samples import Request, Window
 from tuner.measure.samples_file import read_samples
 from tuner.report.run_report import write_report
-from tuner.result import Result
 from tuner.sweep.door import LoadedSweep, load_sweep
 from tuner.sweep.point import Point
 from tuner.trial.attempt import Attempt, Rig

@@ -9,8 +9,8 @@ import pytest
 import tuner
 from tests.measure.test_overload import served
 from tests.sweeps import Listener, tiny_sweep
+from tuner.answer.crossing import AtRate, crossing_words, overload_words
 from tuner.campaign.campaign import begin_run, run_sweep
-from tuner.crossing import AtRate, crossing_words, overload_words
 from tuner.engine.make import make_engine
 from tuner.errors import UserError
 from tuner.ledger.judged import BrokenLimit

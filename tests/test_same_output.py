@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.sweeps import HURRIED, Listener, tiny_sweep
+from tuner.answer.result import Result
 from tuner.campaign.campaign import begin_run, reopen_run, run_sweep
 from tuner.engine.make import make_engine
 from tuner.engine.simulated.turns import NUMBERS
@@ -18,7 +19,6 @@ from tuner.measure.samples_file import read_samples
 from tuner.report.answer import answer
 from tuner.report.findings import Findings
 from tuner.report.run_report import write_report
-from tuner.result import Result
 from tuner.sweep.artificial import no_output_to_compare
 from tuner.sweep.door import LoadedSweep, load_sweep
 

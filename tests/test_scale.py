@@ -7,6 +7,7 @@ from xml.etree import ElementTree
 import pytest
 
 from benchmarks.large_runs import large_run, measured_run
+from tuner.answer.result import summarise_run
 from tuner.campaign import showing
 from tuner.campaign.showing import Showing
 from tuner.campaign.shown import layout_of
@@ -16,7 +17,6 @@ from tuner.report import figures
 from tuner.report.cycles import MOST_SETTINGS, modelled
 from tuner.report.findings import Findings
 from tuner.report.run_report import write_report
-from tuner.result import summarise_run
 from tuner.search.stored import StoredStudy
 from tuner.sweep.door import load_sweep
 

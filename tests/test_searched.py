@@ -9,9 +9,9 @@ from typing import Any, cast
 import pytest
 
 from tests.sweeps import Listener, tiny_sweep
+from tuner.answer.choice import fastest_candidate
 from tuner.campaign.campaign import begin_run, reopen_run, run_sweep
 from tuner.campaign.studied import study_of
-from tuner.choice import fastest_candidate
 from tuner.engine.make import make_engine
 from tuner.errors import UserError
 from tuner.ledger.lines import Ledger

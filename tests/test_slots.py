@@ -18,6 +18,7 @@ from tests.seals import SEAL
 from tests.slots_played import SleepingEngine, known_bare, known_measure
 from tests.slots_session import session
 from tests.sweeps import Listener
+from tuner.answer.result import Result
 from tuner.campaign.campaign import begin_run, run_sweep
 from tuner.campaign.studied import study_of
 from tuner.cli.runs import status_of
@@ -26,7 +27,6 @@ from tuner.engine.make import make_engine
 from tuner.ledger.run import Run
 from tuner.ledger.settled import settle
 from tuner.report.run_report import write_report
-from tuner.result import Result
 from tuner.sweep.door import LoadedSweep, load_sweep, with_slots
 from tuner.trial.attempt import Rig
 from tuner.trial.phase import Phase

@@ -9,15 +9,15 @@ import pytest
 from tests.slots_played import LAUNCH_MIN, PlayedEngine, PlayedSlots, PlayedTime
 from tests.sweeps import Listener
 from tuner import load_run
+from tuner.answer.choice import fastest_candidate
+from tuner.answer.result import summarise_run
 from tuner.campaign.campaign import begin_run, measure_all, reopen_run
 from tuner.campaign.racing import Races
 from tuner.campaign.studied import study_of
-from tuner.choice import fastest_candidate
 from tuner.cli.runs import status_of
 from tuner.ledger.run import Run
 from tuner.ledger.settled import settle
 from tuner.report.run_report import write_report
-from tuner.result import summarise_run
 from tuner.sweep.door import LoadedSweep, load_sweep
 from tuner.trial.phase import Phase
 

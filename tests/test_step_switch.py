@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.sweeps import Listener
+from tuner.answer.result import Result
 from tuner.campaign.campaign import begin_run, reopen_run, run_sweep
 from tuner.campaign.studied import verdict_of
 from tuner.engine.make import make_engine
@@ -14,7 +15,6 @@ from tuner.engine.simulated.presets import load_preset
 from tuner.ledger.run import Run
 from tuner.plan import make_plan
 from tuner.report.run_report import write_report
-from tuner.result import Result
 from tuner.search.study import Study
 from tuner.sweep.door import LoadedSweep, load_sweep
 from tuner.sweep.point import Point

@@ -13,9 +13,9 @@ import pytest
 
 from tests.report.make_run import Trial, chain, make_run
 from tests.sweeps import tiny_sweep
+from tuner.answer.result import summarise_run
 from tuner.cli.show import show_result
 from tuner.ledger.run import Run
-from tuner.result import summarise_run
 
 SPECBENCH = [sys.executable, "-m", "tuner"]
 

@@ -21,6 +21,7 @@ import requests
 from tests.foreign import files as foreign_files
 from tests.fuzz import damage
 from tests.report.make_run import SIMULATED, Trial, chain, make_run
+from tuner.answer.result import summarise_run
 from tuner.comm.results import CommResults
 from tuner.comm.stage import Screening, read_screening
 from tuner.engine import footprint
@@ -42,7 +43,6 @@ from tuner.memory.shape import DENSE, LATENT, SPARSE, read_shape
 from tuner.memory.weights import draft_bytes, target_bytes
 from tuner.report.memory import memory_table
 from tuner.report.run_report import write_report
-from tuner.result import summarise_run
 from tuner.sweep.door import load_sweep
 from tuner.sweep.task import load_task
 from tuner.sweep.workload import load_prompts

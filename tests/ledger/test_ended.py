@@ -6,12 +6,12 @@ import pytest
 from click.testing import CliRunner
 
 from tests.report.make_run import SWEEP, Trial, chain, make_run
+from tuner.answer.result import summarise_run
 from tuner.cli.commands import specbench
 from tuner.ledger.ended import Ended, read_ended, told_end, write_ended
 from tuner.ledger.run import Run
 from tuner.report.ended import ended_words
 from tuner.report.findings import Findings
-from tuner.result import summarise_run
 
 FINISHED = Ended(True)
 

@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.report.make_run import Trial, chain, make_run
+from tuner.answer.result import summarise_run
 from tuner.ledger.settled import settle
 from tuner.report.run_report import write_report
-from tuner.result import summarise_run
 
 SLOWING = [Trial(None, 100.0), Trial(chain(1), 110.0), Trial(chain(2), 109.0), Trial(None, 90.0)]
 """Launches a minute apart on a machine that loses a tenth: the second candidate is the faster."""

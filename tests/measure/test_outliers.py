@@ -7,12 +7,12 @@ import pytest
 
 from tests.measure.make import World
 from tests.report.make_run import Trial, chain, make_run
+from tuner.answer.result import summarise_run
 from tuner.ledger.raw_samples import samples_of
 from tuner.measure.outliers import requests_off, robust_spread, standing_out, windows_off
 from tuner.measure.samples import Window
 from tuner.measure.samples_file import write_samples
 from tuner.report.run_report import write_report
-from tuner.result import summarise_run
 
 
 def stalled(window: Window, index: int, seconds: float) -> Window:

@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 
 from tests.report.make_run import SWEEP, Trial, chain, make_run
+from tuner.answer.result import summarise_run
 from tuner.ledger.run import Run
 from tuner.report.run_report import write_report
-from tuner.result import summarise_run
 from tuner.sweep.point import Point
 
 LL = (("NCCL_PROTO", "LL"),)

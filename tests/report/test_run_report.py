@@ -11,6 +11,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from tests.report.make_run import SIMULATED, SWEEP, Trial, chain, make_run
+from tuner.answer.result import summarise_run
 from tuner.cli.show import _answer
 from tuner.errors import UserError
 from tuner.ledger.record import DecisionLine
@@ -19,7 +20,6 @@ from tuner.measure.samples_file import read_samples
 from tuner.report.answer import answer
 from tuner.report.findings import Findings
 from tuner.report.run_report import write_report
-from tuner.result import summarise_run
 from tuner.sweep.door import load_sweep
 from tuner.sweep.point import Point
 

@@ -7,7 +7,7 @@ from benchmarks.answering import Answering
 from benchmarks.landscape import FOLDER, Landscape
 from benchmarks.search_efficiency import Clock, Search, run, studied, summarised
 from benchmarks.smoothing import errors
-from tuner.choice import LESS_SURELY
+from tuner.answer.choice import LESS_SURELY
 from tuner.sweep.model import SearchSpec
 
 SEEDS = range(4)

@@ -3,6 +3,7 @@
 import os
 from pathlib import Path
 
+from tuner.answer.result import Result, summarise_run
 from tuner.campaign.budget import CLOCK, Budget, Clock
 from tuner.campaign.conversations import with_conversations
 from tuner.campaign.course import measure_endpoint, search_all
@@ -32,7 +33,6 @@ from tuner.ledger.fleet_line import WorkerSettings
 from tuner.ledger.machine import Facts, machine_facts
 from tuner.ledger.run import Run
 from tuner.ledger.run_settings import RunSettings
-from tuner.result import Result, summarise_run
 from tuner.search.fleet import Fleet
 from tuner.search.storages import StorageUnusable, open_storage
 from tuner.sweep.credentials import without_secrets

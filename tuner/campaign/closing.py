@@ -2,8 +2,8 @@
 
 from itertools import takewhile
 
-from tuner.again import MAX_CONFIRMED, as_weighed, once_more, winner_of
-from tuner.alike import by_samples
+from tuner.answer.again import MAX_CONFIRMED, as_weighed, once_more, winner_of
+from tuner.answer.alike import by_samples
 from tuner.campaign.going import Search, standing_of
 from tuner.engine.base import plain_config, server_config
 from tuner.ledger.lines import Ledger

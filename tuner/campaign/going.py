@@ -5,11 +5,11 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
+from tuner.answer.choice import fastest_candidate, objective_of
+from tuner.answer.fastest import not_told_apart
 from tuner.campaign.budget import Budget, Pace
 from tuner.campaign.racing import Races
 from tuner.campaign.together import Together
-from tuner.choice import fastest_candidate, objective_of
-from tuner.fastest import not_told_apart
 from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.settled import Settling

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
-from tuner.choice import fastest_candidate
+from tuner.answer.choice import fastest_candidate
 from tuner.ledger.raw_samples import samples_of
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run

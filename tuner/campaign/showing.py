@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from contextlib import suppress
 
-from tuner.alike import by_samples
+from tuner.answer.alike import by_samples
+from tuner.answer.choice import answer_of
 from tuner.campaign.going import Progress, Standing
 from tuner.campaign.notes import study_note
 from tuner.campaign.shown import brief_trial, on_axes, params_of, shown_trial
-from tuner.choice import answer_of
 from tuner.errors import UserError
 from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.record import TrialRecord

@@ -5,9 +5,9 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
+from tuner.answer.choice import objective_of
 from tuner.campaign.notes import trial_note
 from tuner.campaign.studied import objective_levels
-from tuner.choice import objective_of
 from tuner.engine.base import server_config
 from tuner.ledger.limits import broken_words, excess
 from tuner.ledger.record import TrialRecord

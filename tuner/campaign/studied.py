@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable, Mapping
 from typing import cast
 
+from tuner.answer.choice import objective_of
 from tuner.campaign.together import Together
-from tuner.choice import objective_of
 from tuner.errors import UserError
 from tuner.ledger.asked import AskedLine, Before
 from tuner.ledger.limits import broken_words, excess

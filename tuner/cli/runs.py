@@ -8,11 +8,11 @@ from typing import Any
 
 import click
 
-from tuner.alike import by_samples
+from tuner.answer.alike import by_samples
+from tuner.answer.choice import fastest_candidate
+from tuner.answer.fastest import speedups_of
 from tuner.campaign.workers import resume_words
-from tuner.choice import fastest_candidate
 from tuner.errors import UserError
-from tuner.fastest import speedups_of
 from tuner.ledger.at_work import State, read_state
 from tuner.ledger.ended import read_ended
 from tuner.ledger.leftover import clear, leftovers

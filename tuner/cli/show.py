@@ -8,16 +8,16 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from tuner.choice import objective_of
-from tuner.crossing import crossing_words, overload_words
-from tuner.fastest import speedups_of
+from tuner.answer.choice import objective_of
+from tuner.answer.crossing import crossing_words, overload_words
+from tuner.answer.fastest import speedups_of
+from tuner.answer.result import Result, far_words, held_out_speedups
 from tuner.ledger.baseline_words import disagreement
 from tuner.ledger.output_words import outputs_words, task_words
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.side_by_side import side_words
 from tuner.measure.spelled import speed_words
 from tuner.measure.statistics import Interval, Metric
-from tuner.result import Result, far_words, held_out_speedups
 from tuner.sweep.level import at, level_in, named
 from tuner.sweep.model import Sweep
 

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import click
 
+from tuner.answer.result import Result, summarise_run
 from tuner.campaign.budget import refuse_past
 from tuner.campaign.campaign import as_begun, begin_run, measure_all, reopen_run
 from tuner.campaign.workers import (
@@ -35,7 +36,6 @@ from tuner.ledger.run import Run
 from tuner.memory.fits import machine_of, narrowed
 from tuner.memory.guard import guarded
 from tuner.report.run_report import write_report
-from tuner.result import Result, summarise_run
 from tuner.search.fleet import Fleet
 from tuner.sweep.door import LoadedSweep, load_sweep, with_deadline, with_slots, with_trials
 from tuner.trial.places import PlacesMaker

@@ -1,6 +1,6 @@
 """The first lines of a report: what to run, how much faster it is, and how sure that is."""
 
-from tuner.choice import (
+from tuner.answer.choice import (
     broken_by,
     far_outputs,
     is_refuted,

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Iterator
 
-from tuner.choice import (
+from tuner.answer.choice import (
     broken_by,
     complexity,
     far_outputs,
@@ -12,10 +12,10 @@ from tuner.choice import (
     launches_of,
     objective_of,
 )
+from tuner.answer.result import held_out_speedups
 from tuner.report.findings import Findings, Measured
 from tuner.report.outputs import far_candidates, far_example
 from tuner.report.text import again_command, code, count, escaped, number, ratio
-from tuner.result import held_out_speedups
 from tuner.sweep.level import at, listed
 from tuner.sweep.workload import needed_to_hold_out
 from tuner.trial.baselines import is_due_at_the_end

@@ -5,12 +5,13 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tuner.choice import objective_of, objectives
+from tuner.answer.choice import objective_of, objectives
+from tuner.answer.fastest import speedups_of
+from tuner.answer.kinds import KindFound, kinds_found
+from tuner.answer.result import summarise_run
 from tuner.engine.base import Checked
 from tuner.engine.make import make_engine
 from tuner.errors import UserError
-from tuner.fastest import speedups_of
-from tuner.kinds import KindFound, kinds_found
 from tuner.ledger.lines import is_simulated
 from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.record import TrialRecord
@@ -18,7 +19,6 @@ from tuner.ledger.run import Run
 from tuner.measure.samples import Window
 from tuner.measure.statistics import Interval, Metric
 from tuner.memory.fits import machine_of, narrowed
-from tuner.result import summarise_run
 from tuner.sweep.artificial import artificial
 from tuner.sweep.document import read_document
 from tuner.sweep.door import LoadedSweep

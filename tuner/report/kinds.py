@@ -1,6 +1,6 @@
 """The report's tables of kinds and lengths of prompts."""
 
-from tuner.kinds import KindFound
+from tuner.answer.kinds import KindFound
 from tuner.ledger.record import TrialRecord
 from tuner.measure.statistics import Interval
 from tuner.report.findings import NO_SPECULATION, Findings

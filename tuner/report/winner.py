@@ -3,14 +3,14 @@
 from pathlib import Path
 from typing import Any
 
-from tuner.choice import is_refuted
+from tuner.answer.choice import is_refuted
+from tuner.answer.result import outputs_of
 from tuner.engine.base import Command, plain_config, server_config
 from tuner.engine.make import make_engine
 from tuner.engine.script import launch_script
 from tuner.ledger.output_words import outputs_words
 from tuner.report.findings import Findings, Measured
 from tuner.report.outputs import scores_of
-from tuner.result import outputs_of
 from tuner.sweep.fields import UNSET
 from tuner.sweep.model import SearchSpec, SpaceSpec, Sweep
 from tuner.sweep.point import Point

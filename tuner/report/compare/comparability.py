@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
 
-from tuner.choice import far_outputs, is_refuted
+from tuner.answer.choice import far_outputs, is_refuted
 from tuner.errors import NotComparable
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.side_by_side import side_words

@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from tests.sweeps import tiny_sweep
+from tuner.answer.choice import objective_of
+from tuner.answer.result import summarise_run
 from tuner.campaign.campaign import begin_run
 from tuner.campaign.studied import verdict_of
-from tuner.choice import objective_of
 from tuner.ledger.record import TrialRecord
-from tuner.result import summarise_run
 from tuner.sweep.model import ObjectiveSpec
 
 

@@ -11,9 +11,10 @@ from tests.measure.test_overload import served
 from tests.report.make_run import SWEEP, TTFT, Trial, chain, make_run
 from tests.sweep.conftest import BASE
 from tests.sweeps import Listener, tiny_sweep
+from tuner.answer.choice import fastest_candidate
+from tuner.answer.result import summarise_run
 from tuner.campaign.campaign import begin_run, run_sweep
 from tuner.campaign.studied import verdict_of
-from tuner.choice import fastest_candidate
 from tuner.engine.make import make_engine
 from tuner.errors import UserError
 from tuner.ledger.judged import BrokenLimit
@@ -24,7 +25,6 @@ from tuner.report.levels import levels_table
 from tuner.report.run_report import write_report
 from tuner.report.top_table import top_tables
 from tuner.report.winner import one_point_sweep
-from tuner.result import summarise_run
 from tuner.search.answers import FEASIBLE
 from tuner.search.forecast import Known
 from tuner.search.staged import StagedSearch

@@ -5,16 +5,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuner.alike import Ratio, by_samples
-from tuner.choice import (
+from tuner.answer.alike import Ratio, by_samples
+from tuner.answer.choice import (
     answer_of,
     far_outputs,
     fastest_candidate,
     objective_of,
 )
-from tuner.crossing import AtRate, crossing
-from tuner.fastest import LevelBest, fastest_by_level, not_told_apart, ratios_of, speedups_of
-from tuner.kinds import KindFound, kinds_found, kinds_json
+from tuner.answer.crossing import AtRate, crossing
+from tuner.answer.fastest import LevelBest, fastest_by_level, not_told_apart, ratios_of, speedups_of
+from tuner.answer.kinds import KindFound, kinds_found, kinds_json
+from tuner.answer.limits import LimitsFound
 from tuner.ledger.fleet_line import FleetLine, read_fleet
 from tuner.ledger.judged import OutputsLine
 from tuner.ledger.lines import Ledger
@@ -22,7 +23,6 @@ from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.ledger.settled import Settled, settle
-from tuner.limits import LimitsFound
 from tuner.measure.statistics import Interval
 from tuner.sweep.durations import spell_time
 from tuner.sweep.level import Level, Rate
@@ -39,7 +39,7 @@ class Result:
     baseline: TrialRecord | None
     """None where it was not measured, and for an endpoint that speculates."""
     fastest: TrialRecord | None
-    """The candidate to run (tuner/choice.py), whether or not it beats the baseline."""
+    """The candidate to run (tuner/answer/choice.py), whether or not it beats the baseline."""
     fastest_value: float | None
     best: TrialRecord | None
     """`fastest` where its objective is above 1, or `plain` where that is faster still; None: no
@@ -49,7 +49,7 @@ class Result:
     compared: no baseline, no candidate with numbers, an endpoint."""
     alike: tuple[TrialRecord, ...]
     """What the measurements do not tell apart from `best`, or from the baseline where that is the
-    answer (`tuner.choice.not_told_apart`); the baseline may be among them."""
+    answer (`tuner.answer.choice.not_told_apart`); the baseline may be among them."""
     by_level: Mapping[Level, LevelBest]
     """The fastest at each concurrency; {} where nothing was compared."""
     by_rate: Mapping[Rate, AtRate]

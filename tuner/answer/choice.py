@@ -9,7 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.alike import Ratio, by_lines, levels_of, objective_ratio
+from tuner.answer.alike import Ratio, by_lines, levels_of, objective_ratio
 from tuner.ledger.judged import BrokenLimit
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import TrialRecord

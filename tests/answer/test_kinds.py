@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 
 from tests.report.make_run import SWEEP, Trial, chain, make_run, windows_of
+from tuner.answer.kinds import kinds_found
+from tuner.answer.result import summarise_run
 from tuner.cli.progress import outcome
 from tuner.cli.show import show_result
-from tuner.kinds import kinds_found
 from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.run import Run
 from tuner.measure.metrics import summarise
@@ -21,7 +22,6 @@ from tuner.report.findings import Findings
 from tuner.report.frames import kinds_frame
 from tuner.report.kinds import kind_tables, length_tables
 from tuner.report.run_report import write_report
-from tuner.result import summarise_run
 
 CODE = {0: 1.0, 1: 1.6, 2: 1.2}
 """How much faster than chat code is, by trial: chain 2 is made for code, chain 3 for chat."""

@@ -7,8 +7,8 @@ from heapq import nsmallest
 from itertools import islice
 from typing import Any
 
-from tuner.alike import Ratio, by_lines, is_told_apart, objective_ratio
-from tuner.choice import (
+from tuner.answer.alike import Ratio, by_lines, is_told_apart, objective_ratio
+from tuner.answer.choice import (
     broken_at,
     far_outputs,
     is_refuted_at,

@@ -2,8 +2,8 @@
 
 from dataclasses import replace
 
-from tuner.alike import Ratio
-from tuner.choice import complexity, falls_short, fastest_candidate, is_refuted, is_tied
+from tuner.answer.alike import Ratio
+from tuner.answer.choice import complexity, falls_short, fastest_candidate, is_refuted, is_tied
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import TrialRecord
 from tuner.search.decision import Decision

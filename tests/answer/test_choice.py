@@ -4,15 +4,15 @@ from typing import Any
 
 import pytest
 
-from tuner.again import as_weighed, once_more
-from tuner.alike import by_lines, objective_ratio
-from tuner.choice import (
+from tuner.answer.again import as_weighed, once_more
+from tuner.answer.alike import by_lines, objective_ratio
+from tuner.answer.choice import (
     complexity,
     far_outputs,
     fastest_candidate,
     tied_candidates,
 )
-from tuner.fastest import not_told_apart
+from tuner.answer.fastest import not_told_apart
 from tuner.ledger.judged import OutputsLine
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import DecisionLine, TrialRecord
