@@ -8,10 +8,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 
 from tests.sweeps import Listener, tiny_sweep
 from tuner.campaign.campaign import begin_run, reopen_run, run_sweep
+from tuner.cli.commands import specbench
 from tuner.cli.progress import Watch
 from tuner.engine.make import make_engine
 from tuner.errors import EngineFailure, NotComparable, UserError
@@ -187,6 +189,22 @@ def test_a_run_of_best_yaml_sends_what_its_run_sent(
     anew = measured(asking(tmp_path), tmp_path / "anew")
     with pytest.raises(NotComparable, match="the answers before later turns is"):
         compare([run, anew])
+
+
+def test_a_run_goes_on_without_the_run_that_its_answers_are_from(tmp_path: Path) -> None:
+    """It has them itself; where the earlier run was removed or moved it could not be resumed."""
+    first = measured(asking(tmp_path), tmp_path / "out")
+    write_report(first)
+    run = measured(load_sweep(first.best_yaml), tmp_path / "again")
+    sent = run.conversations_file.read_bytes()
+    first.path.rename(tmp_path / "moved")
+    done = CliRunner().invoke(specbench, ["sweep", "--resume", str(run.path)])
+    assert done.exit_code == 0, done.output
+    assert run.conversations_file.read_bytes() == sent
+    # Its own file is held against the prompts as before.
+    run.conversations_file.write_bytes(sent.replace(b"Write a poem.", b"Write a song."))
+    done = CliRunner().invoke(specbench, ["sweep", "--resume", str(run.path)])
+    assert "conversation '81' is not that of the prompts, restore this file" in str(done.exception)
 
 
 def test_answers_that_a_file_lacks_are_written(tmp_path: Path) -> None:

@@ -54,11 +54,13 @@ def load_sweep(
     engine: str | None = None,
     beside: Path | None = None,
     environ: Mapping[str, str] = os.environ,
+    answers: Path | None = None,
 ) -> LoadedSweep:
     """Read and check a sweep file; secrets that it names as `${NAME}` are taken from `environ`.
 
     `engine` replaces `engine.kind`, as `--engine` does. A file of prompts is looked for in
-    `beside`, by default the sweep file's folder. Raises UserError whose text is
+    `beside`, by default the sweep file's folder. `answers` is a begun run's own file of them, in
+    the place of the one that the sweep names. Raises UserError whose text is
     `FILE:LINE: path: what is wrong, what would be right`.
     """
     text = _read(path)
@@ -82,7 +84,11 @@ def load_sweep(
         text=text,
         task=_task(document, sweep, beside or path.parent),
         prompts_read=found.read_as,
-        answers=_answers(document, sweep, beside or path.parent, found.prompts),
+        answers=(
+            _answers(document, sweep, beside or path.parent, found.prompts)
+            if answers is None or sweep.workload.answers is None
+            else _own_answers(answers, found.prompts)
+        ),
     )
 
 
@@ -144,6 +150,14 @@ def _answers(
             "on these",
         )
     return told
+
+
+def _own_answers(file: Path, prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
+    """A run keeps all that it sends: where its answers are from may be gone by now. Whether they
+    are those of the prompts is looked at before they are sent."""
+    lacking = {each.id for each in prompts if not has_answers(each)}
+    found = read_prompts(file.name, file.parent, "all").prompts
+    return tuple(each for each in found if each.id in lacking and has_answers(each))
 
 
 def _task(document: Document, sweep: Sweep, beside: Path) -> tuple[Question, ...]:
