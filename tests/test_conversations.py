@@ -223,7 +223,13 @@ def test_answers_that_a_file_lacks_are_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("answers", "turns", "said"),
     [
-        ("gone.jsonl", "all", "gone.jsonl: No such file"),
+        # The file that best.yaml needs was not copied with it: no built-in prompts replace that.
+        (
+            "gone.jsonl",
+            "all",
+            "gone.jsonl: No such file or directory, name the conversations.jsonl",
+        ),
+        ("builtin:chat", "all", "no file of answers, name the conversations.jsonl of a run on"),
         ("p.jsonl", "all", "it answers none of the prompts' conversations"),
         ("other.jsonl", "all", "its conversation '82' is not that of the prompts"),
         ("other.jsonl", "first", "answers stand between turns, write turns: all, or remove it"),

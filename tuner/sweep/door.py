@@ -129,26 +129,26 @@ def _answers(
     lacking = {each.id for each in prompts if not has_answers(each)}
     if not lacking:
         raise document.error(place, "the prompts have answers of their own, remove it")
+    right = "name the conversations.jsonl of a run on these"
     try:
+        if name.startswith("builtin:"):
+            raise UserError("built-in prompts are no file of answers")
         found = read_prompts(name, beside, "all").prompts
     except UserError as error:
         if error.where is not None:
             raise  # its own file and line
-        raise document.error(place, error.message) from error
+        # Of a file that cannot be read; what it says would be right is said of prompts.
+        what = error.message.rpartition("; ")[0] or error.message
+        raise document.error(place, f"{what}, {right}") from error
     known = {each.id: asked_of(each) for each in prompts}
     if other := next((x for x in found if known.get(x.id, asked_of(x)) != asked_of(x)), None):
         raise document.error(
             place,
-            f"its conversation '{shortened(other.id)}' is not that of the prompts, name the "
-            "conversations.jsonl of a run on these",
+            f"its conversation '{shortened(other.id)}' is not that of the prompts, {right}",
         )
     told = tuple(each for each in found if each.id in lacking and has_answers(each))
     if not told:
-        raise document.error(
-            place,
-            "it answers none of the prompts' conversations, name the conversations.jsonl of a run "
-            "on these",
-        )
+        raise document.error(place, f"it answers none of the prompts' conversations, {right}")
     return told
 
 
