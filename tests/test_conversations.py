@@ -207,6 +207,22 @@ def test_a_run_goes_on_without_the_run_that_its_answers_are_from(tmp_path: Path)
     assert "conversation '81' is not that of the prompts, restore this file" in str(done.exception)
 
 
+def test_best_yaml_finds_answers_that_its_run_had_no_need_of(tmp_path: Path) -> None:
+    """Of what was sent nothing had later turns, so the run kept none; best.yaml was refused."""
+    run = measured(asking(tmp_path), tmp_path / "out")
+    run.conversations_file.rename(tmp_path / "some.jsonl")
+    path, prompts = asking(tmp_path).path, tmp_path / "p.jsonl"
+    first = [{"question_id": n, "category": f"kind {n}", "turns": ["Hello?"]} for n in range(4)]
+    prompts.write_text("".join(json.dumps(e) + "\n" for e in first) + prompts.read_text())
+    text = path.read_text().replace("turns: all,", "turns: all, answers: some.jsonl,")
+    path.write_text(text.replace("requests: 6", "requests: 1"))
+    loaded = load_sweep(path)
+    again = measured(loaded, tmp_path / "again")
+    assert not again.conversations_file.exists()
+    write_report(again)
+    assert load_sweep(again.best_yaml).answers == loaded.answers
+
+
 def test_answers_that_a_file_lacks_are_written(tmp_path: Path) -> None:
     run = measured(asking(tmp_path), tmp_path / "out")
     first, _ = run.conversations_file.read_text(encoding="utf-8").splitlines(keepends=True)
