@@ -12,11 +12,14 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from tests.sweeps import Listener, tiny_sweep
+from tuner.campaign.budget import Budget
 from tuner.campaign.campaign import begin_run, reopen_run, run_sweep
+from tuner.campaign.course import measure_endpoint
 from tuner.cli.commands import specbench
 from tuner.cli.progress import Watch
 from tuner.engine.make import make_engine
 from tuner.errors import EngineFailure, NotComparable, UserError
+from tuner.ledger.ended import read_ended
 from tuner.ledger.run import Run
 from tuner.measure.client import Load, run_window
 from tuner.measure.samples import Request, Window
@@ -26,6 +29,7 @@ from tuner.report.compare.comparison import compare
 from tuner.report.run_report import write_report
 from tuner.sweep.door import LoadedSweep, load_sweep
 from tuner.sweep.workload import read_prompts
+from tuner.trial.bench import Bench
 
 ASKED = [
     {"question_id": 81, "category": "writing", "turns": ["Write a poem.", "Now in prose."]},
@@ -266,6 +270,33 @@ def test_answers_that_are_none_are_refused_before_anything_is_launched(
     path.write_text(text.replace("turns: all", f"turns: {turns.replace('theirs', 'all')}"))
     with pytest.raises(UserError, match=re.escape(said)):
         load_sweep(path)
+
+
+def test_a_run_that_is_stopped_while_answers_are_written_measures_nothing(tmp_path: Path) -> None:
+    """The launch of the baseline was begun, a quarter of an hour with a large model."""
+    loaded = asking(tmp_path)
+    run, told = begin_run(tmp_path / "out", loaded, None), Listener()
+    told.phase = lambda phase: phase.doing == "answering" and run.stop_file.touch()
+    run_sweep(loaded, run, make_engine(loaded.sweep), told)
+    assert run.records() == ()
+    assert "somebody asked this run to stop, nothing is begun" in told.notes
+    ended = read_ended(run)
+    assert ended is not None and ended.why == "somebody asked this run to stop"
+    # A resume goes on with these answers.
+    before = run.conversations_file.read_bytes()
+    run_sweep(loaded, run, make_engine(loaded.sweep), Listener())
+    assert run.conversations_file.read_bytes() == before
+    assert [each.role for each in run.records()] == ["baseline", "candidate"]
+
+
+def test_so_does_one_of_an_endpoint(tmp_path: Path) -> None:
+    loaded, told = asking(tmp_path), Listener()
+    run = begin_run(tmp_path / "out", loaded, None)
+    bench = Bench.prepare(make_engine(loaded.sweep), loaded, run, told.phase)
+    run.stop_file.touch()
+    measure_endpoint(bench, Budget(loaded.sweep.search, run.stop_file), told)
+    assert run.records() == () and told.phases == []
+    assert told.notes == ["somebody asked this run to stop, nothing is begun"]
 
 
 def test_a_server_that_cannot_answer_ends_the_run_before_it_measures(tmp_path: Path) -> None:
