@@ -223,9 +223,22 @@ class Landscape:
             spread=self.noise * math.sqrt(2),
         )
 
-    def _shown(self, point: Point | None, seed: int) -> dict[int, tuple[Figures, float]]:
+    def throughput(self, point: Point | None, seed: int, number: int = 0) -> dict[int, float]:
+        """Tokens a second that one of a point's launches shows, by level: `measure` tells of the
+        first one, 0."""
+        return {level: speed for level, (_, speed) in self._shown(point, seed, number).items()}
+
+    def line(self, point: Point | None) -> TrialRecord | None:
+        """A table's line of a point; None where it has none."""
+        row = self._table.get(point)
+        return None if row is None else row.record
+
+    def _shown(
+        self, point: Point | None, seed: int, number: int = 0
+    ) -> dict[int, tuple[Figures, float]]:
         """Figures and throughput of one launch, by level."""
-        draw = random.Random(f"{self.name}:{seed}:{point.key if point else ''}")
+        again = f":{number}" if number else ""
+        draw = random.Random(f"{self.name}:{seed}:{point.key if point else ''}{again}")
         luck = math.exp(draw.gauss(0, self.noise))
         found = {}
         for level, true in self.truth(point).levels.items():

@@ -7,9 +7,10 @@
 A launch is any server start, the baseline's included, until the incumbent's true value is within
 1 % of the best; with `step_switch` one launch measures all chain lengths of its settings, except
 bench_speculative.py's. Confirmations and comm minutes count in hours only. The cap is 200 launches,
-a miss counts 200. Success is the share of final recommendations within 1 % of the best. Every
-method begins with the baseline and never launches a point twice, except bench_speculative.py, which
-does.
+a miss counts 200. Success is the share of final recommendations within 1 % of the best. The answer
+is what a run would give after these launches (`benchmarks/answering.py`), and its loss how far that
+is below the best; SGLang's bench_speculative.py gives none. Every method begins with
+the baseline and never launches a point twice, except bench_speculative.py, which does.
 """
 
 import argparse
@@ -21,10 +22,12 @@ from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from itertools import product
 from pathlib import Path
-from statistics import median
+from statistics import mean, median
 
+from benchmarks.answering import Answering
 from benchmarks.comm import Stage, comm_stage
 from benchmarks.landscape import FOLDER, Landscape
+from tuner.again import Recommended
 from tuner.search.samplers import missing_library
 from tuner.search.study import Study
 from tuner.search.verdict import Verdict
@@ -52,6 +55,8 @@ class Search:
     success: bool
     used: int
     """Launches until the method stopped by itself, or the cap."""
+    loss: float | None = None
+    """Share of the best by which the run's answer is slower; None of a method that gives none."""
 
 
 class Clock:
@@ -69,6 +74,10 @@ class Clock:
         self._found: tuple[int, float] | None = None
         self.known: set[Point] = set()
         """Points that a launch has measured."""
+        self.launched: list[tuple[Point, ...]] = []
+        """The same, by launch."""
+        self.recommended: Recommended | None = None
+        """What the search has chosen by all measurements together."""
         self._note()
 
     @property
@@ -80,6 +89,7 @@ class Clock:
         together = (point,) if alone else self._landscape.together(point)
         found = {each: self._landscape.measure(each, self.seed) for each in together}
         self.launches += 1
+        self.launched.append(together)
         self._hours += self._landscape.truth(point).hours
         self._hours += sum(self._landscape.truth(each).measuring for each in together[1:])
         for each, verdict in found.items():
@@ -92,20 +102,28 @@ class Clock:
         """Time that no launch takes."""
         self._hours += hours
 
-    def take(self, point: Point | None) -> None:
+    def take(self, recommended: Recommended | None) -> None:
         """After a launch: what the method would recommend now; None: the highest figure."""
-        best = self._best
+        self.recommended = recommended
+        point, best = recommended[0] if recommended else None, self._best
         if point is not None and best is not None and self._landscape.is_simpler_equal(best, point):
             point = None
         self._chosen = point
         self._note()
 
-    def result(self) -> Search:
-        """The end. A choice that is not the highest figure is confirmed with a launch."""
+    def result(self, *, answers: bool, confirm: bool) -> Search:
+        """The end. A choice that is not the highest figure is confirmed with a launch.
+
+        `answers`: a run ends so, with the stage `confirm` or without it."""
         if self._chosen is not None and self._chosen != self._best:
             self._hours += self._landscape.truth(self._chosen).hours
         launches, hours = self._found or (CAP, self._hours)
-        return Search(launches, hours, self._is_near(self._incumbent), self.launches)
+        success, loss = self._is_near(self._incumbent), None
+        if answers:
+            run = Answering(self._landscape, self.seed)
+            answer = run.answer(self.launched, self.recommended, confirm=confirm)
+            loss = max(0.0, 1 - self._true(answer) / self._landscape.best)
+        return Search(launches, hours, success, self.launches, loss)
 
     @property
     def _incumbent(self) -> Point | None:
@@ -116,8 +134,10 @@ class Clock:
             self._found = self.launches, self._hours
 
     def _is_near(self, point: Point | None) -> bool:
-        true = 1.0 if point is None else self._landscape.truth(point).value
-        return true * WITHIN >= self._landscape.best
+        return self._true(point) * WITHIN >= self._landscape.best
+
+    def _true(self, point: Point | None) -> float:
+        return 1.0 if point is None else self._landscape.truth(point).value
 
 
 def studied(spec: SearchSpec) -> Callable[[Landscape, Clock], None]:
@@ -135,8 +155,7 @@ def studied(spec: SearchSpec) -> Callable[[Landscape, Clock], None]:
             study.tell(proposal, verdicts.pop(proposal.point))
             for point, verdict in verdicts.items():
                 study.tell_unasked(point, verdict)
-            found = study.recommended()
-            clock.take(None if found is None else found[0])
+            clock.take(study.recommended())
 
     return search
 
@@ -183,18 +202,33 @@ def run(landscape: Landscape, method: str, seed: int) -> Search | None:
         in_order(landscape.points)(landscape, clock)
     else:
         in_order(bench_speculative(), alone=True)(landscape, clock)
-    return clock.result()
+    return clock.result(answers=method != "bench_speculative", confirm=method == "specbench")
+
+
+FIGURES = (
+    "median_launches",
+    "median_hours",
+    "success",
+    "answer_within_1pct",
+    "answer_loss_mean",
+    "answer_loss_max",
+)
 
 
 def summarised(searches: list[Search | None]) -> dict[str, float | int | None]:
     """The medians and the share, as `--json` prints them; None where the method cannot run."""
     done = [each for each in searches if each is not None]
     if not done:
-        return {"median_launches": None, "median_hours": None, "success": None}
+        return dict.fromkeys(FIGURES)
+    losses = [each.loss for each in done if each.loss is not None]
+    near = [(1 - loss) * WITHIN >= 1 for loss in losses]
     return {
         "median_launches": median(each.launches for each in done),
         "median_hours": round(median(each.hours for each in done), 3),
         "success": round(sum(each.success for each in done) / len(done), 3),
+        "answer_within_1pct": round(mean(near), 3) if near else None,
+        "answer_loss_mean": round(mean(losses), 4) if losses else None,
+        "answer_loss_max": round(max(losses), 4) if losses else None,
     }
 
 

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tuner.again import as_weighed, once_more
 from tuner.alike import by_lines, objective_ratio
 from tuner.choice import (
     complexity,
@@ -15,6 +16,7 @@ from tuner.fastest import not_told_apart
 from tuner.ledger.judged import OutputsLine
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import DecisionLine, TrialRecord
+from tuner.search.decision import Decision
 from tuner.sweep.model import ObjectiveSpec
 from tuner.sweep.point import Point
 
@@ -111,6 +113,57 @@ def test_what_the_search_chose_gives_way_to_a_simpler_equal() -> None:
     higher = record(3, 1.60, 0.001, draft_tp=2)
     ledger = Ledger((heavier, simple, higher, own_launch(4, heavier, 1.58)))
     assert fastest_candidate(ledger, SPEC)[0] is simple
+
+
+def weighed(of: TrialRecord, trial: int, **smoothed: float) -> TrialRecord:
+    """The launch that confirms a winner, with what the search makes of trials t1, t2, ..."""
+    told = {name.removeprefix("t"): value for name, value in smoothed.items()}
+    return own_launch(trial, of, 1.58).model_copy(update={"decision": None, "smoothed": told})
+
+
+def test_a_simple_ones_lucky_launch_is_no_tie() -> None:
+    """`Run 3 steps`, which one launch put 0.5 % below the best and every other measurement 4 %:
+    the user gives up 4 % for a rule that says 2 % at most. A real tie still goes to the simpler."""
+    best, simple = record(1, 1.582, 0.05, draft_tp=1), record(2, 1.574, 0.05)
+    for its, answer in ((1.52, best), (1.56, best), (1.57, simple), (1.60, simple)):
+        ledger = Ledger((best, simple, weighed(best, 3, t1=1.58, t2=its)))
+        assert fastest_candidate(ledger, SPEC)[0] is answer
+    # What the search has no figure of is judged as without a model.
+    ledger = Ledger((best, simple, weighed(best, 3, t1=1.58)))
+    assert fastest_candidate(ledger, SPEC)[0] is simple
+    # A run that went on has to weigh its measurements again.
+    ledger = Ledger((best, simple, weighed(best, 3, t1=1.58, t2=1.52), record(4, 1.0, 0.01)))
+    assert fastest_candidate(ledger, SPEC)[0] is simple
+
+
+def test_a_lucky_launch_does_not_take_the_place_of_the_searchs_choice() -> None:
+    """Of 3 steps two launches and every neighbour say 1.26, of 2 steps one launch says 1.27."""
+    chosen, simple = record(1, 1.25, 0.01), record(2, 1.27, 0.01, num_steps=2)
+    again = own_launch(3, chosen, 1.26)
+    assert fastest_candidate(Ledger((chosen, simple, again)), SPEC)[0] is simple
+    for its, answer in ((1.22, chosen), (1.25, simple)):
+        told = again.model_copy(update={"smoothed": {"1": 1.255, "2": its}})
+        assert fastest_candidate(Ledger((chosen, simple, told)), SPEC)[0] is answer
+
+
+def test_the_winner_that_is_launched_once_more_is_the_answer() -> None:
+    """Else the confirming launch is of the lucky one, and what is recommended has none."""
+    best, simple = record(1, 1.582, 0.05, draft_tp=1), record(2, 1.574, 0.05)
+    assert best.at is not None and simple.at is not None
+    ledger = Ledger((best, simple))
+    for its, answer in ((1.52, best), (1.57, simple)):
+        smoothed = {best.at: 1.58, simple.at: its}
+        recommended = best.at, Decision("confirm", "why", best.at, smoothed=smoothed)
+        seen = as_weighed(ledger, recommended)
+        assert seen.smoothed == {1: 1.58, 2: its}
+        assert once_more(seen, SPEC, by_lines, recommended) == (answer, None)
+    # Where the highest figure is a third one's, the search's choice is launched for its own sake.
+    higher = record(3, 1.59, 0.05, draft_tp=2)
+    assert higher.at is not None
+    smoothed = {best.at: 1.58, simple.at: 1.55, higher.at: 1.56}
+    recommended = best.at, Decision("confirm", "why", best.at, smoothed=smoothed)
+    seen = as_weighed(Ledger((best, simple, higher)), recommended)
+    assert once_more(seen, SPEC, by_lines, recommended) == (best, recommended[1])
 
 
 def at_levels(of: TrialRecord, *ratios: tuple[float, float]) -> TrialRecord:

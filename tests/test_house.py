@@ -27,6 +27,7 @@ FLOORS = (
     "plan",
     "alike",
     "choice",
+    "again",
     "kinds",
     "limits",
     "fastest",

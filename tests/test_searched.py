@@ -38,6 +38,12 @@ def test_decisions_are_in_the_ledger_and_the_report_and_are_made_again(tmp_path:
         assert record.decision is not None
         assert "times the baseline" in record.decision.why
 
+    # What the answer rests on is in the line that confirms it, so the report comes to the same one.
+    (last,) = (each for each in run.records() if each.role == "confirm")
+    assert last.smoothed is not None
+    assert set(last.smoothed) == {str(each.trial) for each in run.ledger().candidates}
+    assert all(each.smoothed is None for each in run.ledger().candidates)
+
     report = write_report(run).read_text()
     assert "## How it was searched" in report
     assert "the longest chain, settings as plain as can be" in report

@@ -20,6 +20,9 @@ from tuner.sweep.point import Point
 
 GIVEN_UP = 0.02
 """Share of the highest objective that a simpler configuration may lack, within the noise."""
+LESS_SURELY = 0.01
+"""The same by all measurements together, which are off by about as much themselves: so what is
+truly given up stays near `GIVEN_UP`."""
 
 
 def objective_of(record: TrialRecord, spec: ObjectiveSpec) -> float | None:
@@ -52,7 +55,8 @@ def fastest_candidate(
     The one with the highest objective, or the simplest of those that the measurements do not tell
     apart from it (`is_tied`). Where the search chose another one by all measurements together and
     that one's own launch bears it out (`leading`), it takes the place of the highest. Whatever was
-    found so gives way to one that is at least as simple and has a figure at least as high. One that
+    found so gives way to one that is at least as simple and has a figure at least as high. None
+    that is slower by all measurements together (`falls_short`) takes another one's place. One that
     is refuted (`is_refuted`) comes last, with an objective of at most 1, whoever chose it.
 
     `ratio`: how two candidates compare at a level, for what is told apart.
@@ -60,8 +64,9 @@ def fastest_candidate(
     tied = tied_candidates(ledger, spec, ratio)
     if not tied:
         return None, None
-    best = min(tied, key=_simplest)
-    better = _better(ledger, standing_candidates(ledger, spec), best, spec)
+    best, standing = min(tied, key=_simplest), standing_candidates(ledger, spec)
+    first = leading(ledger, standing, spec) if standing else best
+    better = _better(ledger, standing, best, spec, first[0])
     return min(better, key=_simplest, default=best)
 
 
@@ -92,12 +97,16 @@ def tied_candidates(
         chosen = ledger.recommended
         order = max(_valued(ledger, spec), key=lambda e: (e[0] is chosen, e[1]), default=None)
         return [] if order is None else [(order[0], min(order[1], 1.0))]
-    first, value = leading(ledger, standing, spec)
-    return [
-        (each, its)
-        for each, its in standing
-        if each is first or _is_tied((first, value), (each, its), spec, ratio)
-    ]
+    top = first, _ = leading(ledger, standing, spec)
+    near = [pair for pair in standing if not falls_short(ledger, pair[0], first)]
+    return [pair for pair in near if pair[0] is first or _is_tied(top, pair, spec, ratio)]
+
+
+def falls_short(ledger: Ledger, record: TrialRecord, of: TrialRecord) -> bool:
+    """Whether a candidate lacks more than `LESS_SURELY` of another one by all measurements
+    together, whatever one launch of each says; False where the search has no such figure of one."""
+    its, others = (ledger.smoothed.get(each.trial) for each in (record, of))
+    return its is not None and others is not None and its < others * (1 - LESS_SURELY)
 
 
 def standing_candidates(ledger: Ledger, spec: ObjectiveSpec) -> list[tuple[TrialRecord, float]]:
@@ -120,7 +129,7 @@ def leading(
     """
     chosen = ledger.recommended
     own = next((pair for pair in standing if pair[0] is chosen), None)
-    if own is None or _better(ledger, standing, own, spec):
+    if own is None or _better(ledger, standing, own, spec, own[0]):
         return max(standing, key=lambda pair: pair[1])
     return own
 
@@ -130,9 +139,10 @@ def _better(
     standing: list[tuple[TrialRecord, float]],
     than: tuple[TrialRecord, float],
     spec: ObjectiveSpec,
+    first: TrialRecord,
 ) -> list[tuple[TrialRecord, float]]:
-    """Those that are at least as simple and have a figure at least as high; beside the search's
-    choice the figures are those of all launches together."""
+    """Those that are at least as simple, have a figure at least as high and do not fall short of
+    `first`; beside the search's choice the figures are those of all launches together."""
     best, least = than
     by_all = best is ledger.recommended
     if by_all:
@@ -141,6 +151,7 @@ def _better(
         (each, its)
         for each, its in standing
         if each is not best
+        and not falls_short(ledger, each, first)
         and (_figure(ledger, each, spec) if by_all else its) >= least
         and complexity(each.at) <= complexity(best.at)
     ]

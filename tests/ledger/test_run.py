@@ -125,6 +125,8 @@ def test_reading_does_not_cut_the_line_that_another_process_is_writing(run: Run)
         (changed(point=point(0)), "point: num_steps"),
         (changed(point=point(2, env={"NCCL_PROTO": 1})), "point: env.NCCL_PROTO"),
         (changed(point="2 steps"), "point"),
+        (changed(smoothed={"one": 1.2}), "smoothed"),
+        (changed(smoothed={"1": 0.0}), "smoothed"),
         (changed(role="baseline"), "point: a baseline has none"),
         (changed(metrics={"a": {}}), "'a' is no level"),
         (changed(metrics={"01": {}}), "'01' is no level"),

@@ -1,6 +1,7 @@
 """The report says what to run, by how much and how surely, and never makes a number up."""
 
 import html
+import json
 import re
 import subprocess
 from dataclasses import replace
@@ -506,6 +507,19 @@ def test_a_simpler_one_that_is_alike_and_not_taken_has_a_reason(
         return
     assert f"Not told apart from it by these measurements: `{chain(2).label()}`. " in words
     assert f"`{chain(2).label()}` would ask for less, {why}" in words
+
+
+def test_a_simpler_one_whose_launch_was_lucky_has_a_reason(tmp_path: Path) -> None:
+    """Its figure is 0.5 % below the answer's, and of equals the simplest is recommended."""
+    trials = [Trial(None, 60.0), Trial(chain(3), 109.0), Trial(chain(2), 108.5)]
+    run = make_run(tmp_path, [*trials, Trial(chain(3), 109.0, role="confirm")], noise=0.05)
+    *lines, last = run.trials_file.read_text().splitlines()
+    told = json.dumps({**json.loads(last), "smoothed": {"1": 1.80, "2": 1.71}})
+    run.trials_file.write_text("".join(f"{line}\n" for line in (*lines, told)))
+    words = "\n".join(answer(Findings(Run.open(run.path))))
+    assert words.startswith(f"**Run `{chain(3).label()}`")
+    assert f"`{chain(2).label()}` would ask for less, but by the measurements of 2 conf" in words
+    assert "together it is 5.0 % slower, and more than 1 % by these is not given up" in words
 
 
 def test_a_simpler_one_that_is_slower_at_a_level_is_said_to_be(tmp_path: Path) -> None:

@@ -224,6 +224,12 @@ WRONG_FILES = [
         "s.yaml:2: engine.startup_scale: 1000 does not fit, write 10 or less",
     ),
     (BASE.replace("name: trial\n", ""), "s.yaml:1: name: this is required"),
+    # All at once: each by itself would be an attempt on a machine that is paid by the minute.
+    (
+        "name: a\nengine: {kind: simulated}\n",
+        "s.yaml:1: model: this is required, add model: {target: ..., algorithm: ...}; so is space",
+    ),
+    ("{}\n", "s.yaml:1: name: this is required, add name: ...; so are engine, model and space"),
     (BASE.replace("name: trial", "name: ../x"), "s.yaml:1: name: '../x'"),
     (BASE.replace(", draft: d", ""), "s.yaml:3: model: EAGLE3 needs a draft model"),
     (

@@ -2,19 +2,15 @@
 
 from itertools import takewhile
 
+from tuner.again import MAX_CONFIRMED, as_weighed, once_more, winner_of
 from tuner.alike import by_samples
 from tuner.campaign.going import Search, standing_of
-from tuner.choice import complexity, fastest_candidate, is_refuted, is_tied
 from tuner.engine.base import plain_config, server_config
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import TrialRecord
-from tuner.sweep.point import Point
 from tuner.trial.baselines import is_due_at_the_end, is_due_in_the_middle
 from tuner.trial.bench import Asked
 from tuner.trial.confirming import closing_launches, confirms
-
-MAX_CONFIRMED = 3
-"""Winners that are launched once more, where each one's own launch refutes it."""
 
 
 def close(search: Search) -> None:
@@ -132,8 +128,7 @@ def _winner(search: Search) -> tuple[Ledger, TrialRecord | None]:
     """The ledger over all launches of the baseline so far, and its candidate to run; None where
     that does not beat the baseline."""
     settled, spec = search.settling.settled(), search.bench.sweep.search.objective
-    fastest, value = fastest_candidate(settled.ledger, spec, by_samples(settled, spec))
-    return settled.ledger, fastest if value is not None and value > 1 else None
+    return settled.ledger, winner_of(settled.ledger, spec, by_samples(settled, spec))
 
 
 def _confirm_one(search: Search) -> bool:
@@ -145,14 +140,17 @@ def _confirm_one(search: Search) -> bool:
     since, and where it has a task to be scored by. It has windows on prompts that no candidate was
     measured on, where the baseline has.
     """
-    bench, (ledger, fastest) = search.bench, _winner(search)
-    if fastest is None:
-        return False
-    point, decision = fastest.at, None
-    if "confirm" in bench.sweep.search.active_stages and not ledger.recommended:
+    bench, settled = search.bench, search.settling.settled()
+    spec, recommended = bench.sweep.search.objective, None
+    if "confirm" in bench.sweep.search.active_stages and not settled.ledger.recommended:
         recommended = search.study.recommended()
-        if recommended is not None and _is_better(recommended[0], fastest, search):
-            point, decision = recommended
+    is_first = not _confirmed(settled.ledger)
+    ledger = as_weighed(settled.ledger, recommended if is_first else None)
+    found = once_more(ledger, spec, by_samples(settled, spec), recommended)
+    if found is None:
+        return False
+    fastest, decision = found
+    point = fastest.at
     own = confirms(bench.sweep, shared=bool(fastest.warm_steps), scored=bool(bench.task))
     if decision is None and not (own or fastest.fell_behind):
         return False
@@ -163,7 +161,8 @@ def _confirm_one(search: Search) -> bool:
         search.progress.note(f"{why}, the winner has no launch of its own")
         search.unclosed.append(why)
         return False
-    asked = Asked("confirm", point, decision, held_out=unseen)
+    smoothed = ledger.smoothed if is_first else {}
+    asked = Asked("confirm", point, decision, held_out=unseen, smoothed=smoothed)
     with search.pace.launching() as records:
         record = bench.measure(asked, search.baseline).record
         records.append(record)
@@ -189,20 +188,3 @@ def _without_speculation(search: Search) -> None:
         record = bench.measure(Asked("plain", settings), search.baseline).record
         records.append(record)
     search.progress.recorded(record, standing_of(search, record))
-
-
-def _is_better(point: Point, fastest: TrialRecord, search: Search) -> bool:
-    """Whether the search's choice would be the answer if its own launch bears it out.
-
-    Not where a race has cut it short, or where the answer so far is a simpler equal of it.
-    """
-    settled, spec = search.settling.settled(), search.bench.sweep.search.objective
-    ledger, ratio = settled.ledger, by_samples(settled, spec)
-    record = next((each for each in reversed(ledger.candidates) if each.at == point), None)
-    if record is None or record.trial == fastest.trial or record.fell_behind:
-        return False
-    if is_refuted(ledger, record, spec):
-        return False
-    return not (
-        is_tied(record, fastest, spec, ratio) and complexity(fastest.at) <= complexity(point)
-    )

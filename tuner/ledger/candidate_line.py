@@ -42,6 +42,7 @@ _Line = struct_of(
     checks=list[Raw],
     outputs=Raw,
     broken=list[Any],
+    smoothed=None,
     **dict.fromkeys(("decision", "held_out", "place", "asked", "task"), Any),
 )
 _decode = Decoder(_Line).decode

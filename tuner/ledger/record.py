@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Final, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import (
     BaseModel,
@@ -34,6 +34,7 @@ SLOWER: Final = "slower"
 Role = Literal["baseline", "candidate", "confirm", "plain", "abreast"]
 """`plain`: no speculation under a winner's own variables and flags. `abreast`: the baseline's
 server in every place at once, which shows what places do to each other."""
+TrialNumber = Annotated[str, Field(pattern=r"\A[0-9]+\z")]
 Outcome = Literal["ok", "infeasible", "failed", "pruned"]
 
 
@@ -135,6 +136,10 @@ class TrialRecord(Strict):
     """Of a baseline and of what confirms a winner; None where it was not measured."""
     place: PlaceLine | None = None
     """Where it was measured; None where the run has one place only."""
+    smoothed: dict[TrialNumber, Annotated[float, Field(gt=0)]] | None = None
+    """Of the first launch that confirms: each candidate's objective by all measurements together,
+    as the search had it then, by trial, as text. None elsewhere, where the search had no model that
+    held, and in older ledgers."""
     asked: AskedLine | None = None
     """What the search knew when it proposed this point; None where that is all that stands above
     this line."""

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 from tuner.alike import by_samples
-from tuner.choice import GIVEN_UP, complexity, objective_of
+from tuner.choice import GIVEN_UP, LESS_SURELY, complexity, falls_short, objective_of
 from tuner.fastest import RIVALS
 from tuner.report.findings import NO_SPECULATION, Findings
-from tuner.report.text import change, code
+from tuner.report.text import change, code, count
 from tuner.sweep.level import at
 
 SHOWN = 5
@@ -51,4 +51,12 @@ def _why_not_simpler(findings: Findings) -> Iterator[str]:
             yield (
                 f"{code(each.label)} would ask for less, but its figure is {lacks:.1f} % lower, "
                 f"and more than {100 * GIVEN_UP:g} % is not given up for that."
+            )
+        elif falls_short(findings.ledger, each, best.record):
+            smoothed = findings.ledger.smoothed
+            lacks = 100 * (1 - smoothed[each.trial] / smoothed[best.record.trial])
+            yield (
+                f"{code(each.label)} would ask for less, but by the measurements of "
+                f"{count(len(smoothed), 'configuration')} together it is {lacks:.1f} % slower, "
+                f"and more than {100 * LESS_SURELY:g} % by these is not given up for that."
             )

@@ -149,7 +149,9 @@ def _why_chosen(findings: Findings, first: Measured, best: Measured) -> str:
     tried = count(len(findings.ranked), "configuration")
     words = f"By the measurements of {tried} together this one is the fastest"
     if expected is not None:
-        words += f" ({number(expected, 3)} times no speculation were expected of it)"
+        its = ledger.smoothed.get(first.record.trial)
+        of_first = "" if its is None else f", {number(its, 3)} of the other"
+        words += f" ({number(expected, 3)} times no speculation were expected of it{of_first})"
     words += f"; so it was launched once more, and its two launches measured {_figures(own)}"
     return f"{words}, against {_figures(others)} of {code(first.label)}."
 

@@ -24,6 +24,9 @@ class Decision:
     """Settings of the point that no measured one has; the forecast cannot know them."""
     excluded: Mapping[str, int] = field(default_factory=dict)
     """Reason -> unmeasured points that are not launched for it."""
+    smoothed: Mapping[Point, float] = field(default_factory=dict)
+    """Of a choice among measured points: each one's ratio to the baseline by all measurements
+    together. A ledger has it beside the decision, by trial."""
 
     def to_json(self) -> dict[str, Any]:
         """As the ledger keeps it, beside the point that it led to."""

@@ -92,22 +92,21 @@ class StagedSearch:
             decision = replace(decision, news=self._coded.new_settings(index[point], rows))
         self._made[point] = decision
 
-    def best(self, known: Known) -> tuple[Point, Interval] | None:
-        """The measured point that is fastest by all measurements together, and its ratio.
+    def smoothed(self, known: Known) -> Mapping[Point, Interval]:
+        """Ratios of the measured points to the baseline by all measurements together, of those
+        that keep the limits; the fastest first.
 
         One launch's luck counts for less here than in its own figure, and for less than in what is
         launched next: there a launch that is off the lines may be a step of the machine's, which
-        is not to be missed; here, where the others lie on them, it is luck. None where there is no
-        forecast, or the baseline is faster.
+        is not to be missed; here, where the others lie on them, it is luck. {} where there is no
+        forecast.
         """
         if self._coded is None or not _has_chain(known):
-            return None
+            return {}
         told = forecast(self._coded, known, self._spec, (ROUGH, SMOOTH))
         rows = [self._coded.index[point] for point in known.answers]
-        row = max(rows, key=lambda each: float(told.mean[each]), default=None)
-        if row is None or told.mean[row] <= 0:
-            return None
-        return self._coded.points[row], told.interval(row)
+        order = sorted(rows, key=lambda each: -float(told.mean[each]))
+        return {self._coded.points[row]: told.interval(row) for row in order}
 
     def excluded(self, known: Known) -> Mapping[Point, str]:
         """Unmeasured points that would not be launched now, each with the reason."""

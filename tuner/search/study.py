@@ -96,14 +96,13 @@ class Study:
         there are no stages, the baseline is faster, or the model was given up."""
         if self._staged is None or not self._plain or self.handed_over:
             return None
-        found = self._staged.best(Known(self._plain, self._told))
-        if found is None:
+        found = self._staged.smoothed(Known(self._plain, self._told))
+        point, its = next(iter(found.items()), (None, None))
+        if point is None or its is None or its.value <= 1:
             return None
-        point, ratio = found
-        why = (
-            f"by all measurements together it is the fastest: {ratio.value:.3f} times the baseline"
-        )
-        return point, Decision("confirm", why, point, ratio)
+        why = f"by all measurements together it is the fastest: {its.value:.3f} times the baseline"
+        smoothed = {each: ratio.value for each, ratio in found.items()}
+        return point, Decision("confirm", why, point, its, smoothed=smoothed)
 
     @property
     def reads_levels(self) -> bool:

@@ -29,8 +29,21 @@ def refusal(document: Document, error: ValidationError) -> UserError:
         return last, place in around, document.line(place)
 
     path, first = min(found, key=rank)
+    if first["type"] == "missing":
+        beside = [where for where, each in found if each["type"] == "missing"]
+        return document.error(path, _required(path, beside))
     rivals = [each for where, each in found if where[: len(path)] == path or where == path]
     return document.error(path, _sentence(document, path, first, rivals))
+
+
+def _required(path: Path, missing: Iterable[Path]) -> str:
+    """What is to be added, with all that it has to hold; and what else is missing beside it."""
+    inside = ", ".join(f"{key}: ..." for key in _schema_at(path).get("required", ()))
+    sentence = f"this is required, add {path[-1]}: {f'{{{inside}}}' if inside else '...'}"
+    others = [str(each[-1]) for each in missing if each[:-1] == path[:-1] and each != path]
+    if len(others) == 1:
+        return f"{sentence}; so is {others[0]}"
+    return f"{sentence}; so are {', '.join(others[:-1])} and {others[-1]}" if others else sentence
 
 
 def _path(document: Document, error: ErrorDetails) -> Path:
@@ -62,8 +75,6 @@ def _sentence(
     rivals: list[ErrorDetails],
 ) -> str:
     kind = error["type"]
-    if kind == "missing":
-        return f"this is required, add {path[-1]}: ..."
     if kind == "extra_forbidden":
         known = _known_keys(path[:-1])
         return f"unknown key, {did_you_mean(str(path[-1]), known)}"
@@ -128,6 +139,11 @@ def _wanted(error: ErrorDetails) -> str:
 
 def _known_keys(path: Path) -> list[str]:
     """The keys that the sweep file's schema has at `path`."""
+    return list(_schema_at(path).get("properties", {}))
+
+
+def _schema_at(path: Path) -> dict[str, Any]:
+    """The sweep file's JSON Schema of what stands at `path`."""
     schema = Sweep.model_json_schema()
     node: dict[str, Any] = schema
     for part in path:
@@ -136,7 +152,7 @@ def _known_keys(path: Path) -> list[str]:
             node = node.get("items", {})
         else:
             node = node.get("properties", {}).get(part, node.get("additionalProperties") or {})
-    return list(_resolve(schema, node).get("properties", {}))
+    return _resolve(schema, node)
 
 
 def _resolve(schema: dict[str, Any], node: dict[str, Any]) -> dict[str, Any]:

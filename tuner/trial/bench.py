@@ -1,7 +1,7 @@
 """One trial: a point measured with launches of its own, and what is recorded of it."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
@@ -45,6 +45,9 @@ class Asked:
     """Whether it is also measured on prompts that no candidate is chosen on."""
     known: AskedLine | None = None
     """What the search knew, where several are measured at a time."""
+    smoothed: Mapping[int, float] = field(default_factory=dict)
+    """Objectives of candidates by all measurements together, by trial, that the choice of this one
+    rests on."""
 
 
 @dataclass(frozen=True)
@@ -140,7 +143,7 @@ class Bench(Booking):
         phase = Phase(self.run.ledger().next_trial, role, point, "stopping")
         entry = Entry(phase, started, attempt, failure, baseline, tuple(retried), crowded,
                       switch_failure=asked.switch_failure, decision=asked.decision,
-                      place=done.place, asked=asked.known)  # fmt: skip
+                      place=done.place, asked=asked.known, smoothed=asked.smoothed)  # fmt: skip
         record = self.book(entry)
         self.run.append(record)
         return Measured(record, entry.taken.windows, failure)

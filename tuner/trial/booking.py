@@ -52,6 +52,8 @@ class Entry:
     """Where it was measured; None where there is one place only."""
     asked: AskedLine | None = None
     """What the search knew when it proposed it, where that is not what stands above the line."""
+    smoothed: Mapping[int, float] = field(default_factory=dict)
+    """As of `bench.Asked`."""
 
     @property
     def taken(self) -> Taken:
@@ -118,6 +120,7 @@ class Booking(Rig):
             task=None if failure is not None else self._task(phase, entry.taken.task),
             place=entry.place,
             asked=entry.asked,
+            smoothed={str(trial): value for trial, value in entry.smoothed.items()} or None,
         )
 
     def _task(self, phase: Phase, window: Window | None) -> TaskLine | None:
