@@ -8,13 +8,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 from rich.console import Console
 
 from tests.sweeps import Listener, tiny_sweep
+from tuner.campaign.budget import Budget
 from tuner.campaign.campaign import begin_run, reopen_run, run_sweep
+from tuner.campaign.course import measure_endpoint
+from tuner.cli.commands import specbench
 from tuner.cli.progress import Watch
 from tuner.engine.make import make_engine
 from tuner.errors import EngineFailure, NotComparable, UserError
+from tuner.ledger.ended import read_ended
 from tuner.ledger.run import Run
 from tuner.measure.client import Load, run_window
 from tuner.measure.samples import Request, Window
@@ -24,6 +29,7 @@ from tuner.report.compare.comparison import compare
 from tuner.report.run_report import write_report
 from tuner.sweep.door import LoadedSweep, load_sweep
 from tuner.sweep.workload import read_prompts
+from tuner.trial.bench import Bench
 
 ASKED = [
     {"question_id": 81, "category": "writing", "turns": ["Write a poem.", "Now in prose."]},
@@ -189,6 +195,38 @@ def test_a_run_of_best_yaml_sends_what_its_run_sent(
         compare([run, anew])
 
 
+def test_a_run_goes_on_without_the_run_that_its_answers_are_from(tmp_path: Path) -> None:
+    """It has them itself; where the earlier run was removed or moved it could not be resumed."""
+    first = measured(asking(tmp_path), tmp_path / "out")
+    write_report(first)
+    run = measured(load_sweep(first.best_yaml), tmp_path / "again")
+    sent = run.conversations_file.read_bytes()
+    first.path.rename(tmp_path / "moved")
+    done = CliRunner().invoke(specbench, ["sweep", "--resume", str(run.path)])
+    assert done.exit_code == 0, done.output
+    assert run.conversations_file.read_bytes() == sent
+    # Its own file is held against the prompts as before.
+    run.conversations_file.write_bytes(sent.replace(b"Write a poem.", b"Write a song."))
+    done = CliRunner().invoke(specbench, ["sweep", "--resume", str(run.path)])
+    assert "conversation '81' is not that of the prompts, restore this file" in str(done.exception)
+
+
+def test_best_yaml_finds_answers_that_its_run_had_no_need_of(tmp_path: Path) -> None:
+    """Of what was sent nothing had later turns, so the run kept none; best.yaml was refused."""
+    run = measured(asking(tmp_path), tmp_path / "out")
+    run.conversations_file.rename(tmp_path / "some.jsonl")
+    path, prompts = asking(tmp_path).path, tmp_path / "p.jsonl"
+    first = [{"question_id": n, "category": f"kind {n}", "turns": ["Hello?"]} for n in range(4)]
+    prompts.write_text("".join(json.dumps(e) + "\n" for e in first) + prompts.read_text())
+    text = path.read_text().replace("turns: all,", "turns: all, answers: some.jsonl,")
+    path.write_text(text.replace("requests: 6", "requests: 1"))
+    loaded = load_sweep(path)
+    again = measured(loaded, tmp_path / "again")
+    assert not again.conversations_file.exists()
+    write_report(again)
+    assert load_sweep(again.best_yaml).answers == loaded.answers
+
+
 def test_answers_that_a_file_lacks_are_written(tmp_path: Path) -> None:
     run = measured(asking(tmp_path), tmp_path / "out")
     first, _ = run.conversations_file.read_text(encoding="utf-8").splitlines(keepends=True)
@@ -205,7 +243,13 @@ def test_answers_that_a_file_lacks_are_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("answers", "turns", "said"),
     [
-        ("gone.jsonl", "all", "gone.jsonl: No such file"),
+        # The file that best.yaml needs was not copied with it: no built-in prompts replace that.
+        (
+            "gone.jsonl",
+            "all",
+            "gone.jsonl: No such file or directory, name the conversations.jsonl",
+        ),
+        ("builtin:chat", "all", "no file of answers, name the conversations.jsonl of a run on"),
         ("p.jsonl", "all", "it answers none of the prompts' conversations"),
         ("other.jsonl", "all", "its conversation '82' is not that of the prompts"),
         ("other.jsonl", "first", "answers stand between turns, write turns: all, or remove it"),
@@ -226,6 +270,33 @@ def test_answers_that_are_none_are_refused_before_anything_is_launched(
     path.write_text(text.replace("turns: all", f"turns: {turns.replace('theirs', 'all')}"))
     with pytest.raises(UserError, match=re.escape(said)):
         load_sweep(path)
+
+
+def test_a_run_that_is_stopped_while_answers_are_written_measures_nothing(tmp_path: Path) -> None:
+    """The launch of the baseline was begun, a quarter of an hour with a large model."""
+    loaded = asking(tmp_path)
+    run, told = begin_run(tmp_path / "out", loaded, None), Listener()
+    told.phase = lambda phase: phase.doing == "answering" and run.stop_file.touch()
+    run_sweep(loaded, run, make_engine(loaded.sweep), told)
+    assert run.records() == ()
+    assert "somebody asked this run to stop, nothing is begun" in told.notes
+    ended = read_ended(run)
+    assert ended is not None and ended.why == "somebody asked this run to stop"
+    # A resume goes on with these answers.
+    before = run.conversations_file.read_bytes()
+    run_sweep(loaded, run, make_engine(loaded.sweep), Listener())
+    assert run.conversations_file.read_bytes() == before
+    assert [each.role for each in run.records()] == ["baseline", "candidate"]
+
+
+def test_so_does_one_of_an_endpoint(tmp_path: Path) -> None:
+    loaded, told = asking(tmp_path), Listener()
+    run = begin_run(tmp_path / "out", loaded, None)
+    bench = Bench.prepare(make_engine(loaded.sweep), loaded, run, told.phase)
+    run.stop_file.touch()
+    measure_endpoint(bench, Budget(loaded.sweep.search, run.stop_file), told)
+    assert run.records() == () and told.phases == []
+    assert told.notes == ["somebody asked this run to stop, nothing is begun"]
 
 
 def test_a_server_that_cannot_answer_ends_the_run_before_it_measures(tmp_path: Path) -> None:

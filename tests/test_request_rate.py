@@ -76,6 +76,18 @@ def test_the_plan_counts_the_wait_for_the_last_one(tmp_path: Path) -> None:
     assert slow.measure_s > fast.measure_s + 2 * 3 / 0.01 * 0.99
 
 
+def test_the_plan_counts_the_wait_for_what_warms_up(tmp_path: Path) -> None:
+    """It comes at the rate too: half an hour of each trial that the plan did not have."""
+    loaded = rated(tmp_path, rate="0.01")
+    estimates = []
+    for count in (1, 19):
+        text = loaded.text.replace("warmup_requests: 1", f"warmup_requests: {count}")
+        loaded.path.write_text(text)
+        estimates.append(make_plan(load_sweep(loaded.path)).estimate)
+    few, many = estimates
+    assert many.measure_s == pytest.approx(few.measure_s + 18 / 0.01, rel=0.01)
+
+
 RATES = "[40, 80]"
 
 

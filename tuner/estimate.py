@@ -4,7 +4,6 @@ import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from math import ceil
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,7 +16,9 @@ from tuner.ledger.run import Run
 from tuner.sweep.artificial import made_up
 from tuner.sweep.door import LoadedSweep
 from tuner.sweep.durations import spell_time
+from tuner.sweep.level import Level
 from tuner.sweep.model import Sweep
+from tuner.sweep.prompt import Prompt
 from tuner.trial.baselines import launches_again
 from tuner.trial.block import Blocks, launches_of
 from tuner.trial.confirming import confirms
@@ -160,14 +161,9 @@ def estimate_of(
     one = workload.output_tokens / speed
     measure_s = 0.0
     for level in workload.levels:
-        count, rate = len(sent.chosen_on[level]), workload.rate(level)
-        talks = sum(not each.follows for each in sent.chosen_on[level])
-        turns = count / talks
-        window = max(turns, count / workload.streams(level)) * one
-        if rate is not None:  # the last one comes then, and takes its time, turn by turn
-            window = max(window, talks / rate + turns * one)
-        first = len(warm_up(sweep, level, sent.chosen_on[level]))
-        measure_s += measure.windows * window + ceil(first / workload.streams(level)) * one
+        window = _takes_s(sweep, level, sent.chosen_on[level], one)
+        first = _takes_s(sweep, level, warm_up(sweep, level, sent.chosen_on[level]), one)
+        measure_s += measure.windows * window + first
     return Estimate(
         launches=sum(by_role.values()),
         trials=trials,
@@ -180,6 +176,17 @@ def estimate_of(
         beside=beside,
         by_role=by_role,
     )
+
+
+def _takes_s(sweep: Sweep, level: Level, sent: Sequence[Prompt], one: float) -> float:
+    """Seconds until the level's server has answered them, at `one` for each."""
+    if not sent:
+        return 0.0
+    rate, talks = sweep.workload.rate(level), sum(not each.follows for each in sent)
+    turns = len(sent) / talks
+    seconds = max(turns, len(sent) / sweep.workload.streams(level)) * one
+    # At a rate the last one comes then, and takes its time, turn by turn.
+    return seconds if rate is None else max(seconds, talks / rate + turns * one)
 
 
 def _times_comm(loaded: LoadedSweep) -> bool:

@@ -117,20 +117,36 @@ def test_other_release_and_machine_are_said_and_not_refused(tmp_path: Path) -> N
     assert "engine version: A 0.5.17, B 0.5.18" in top
 
 
-def test_other_files_of_the_same_model_are_said(tmp_path: Path) -> None:
+ONE, OTHER = "1" * 40, "2" * 40
+
+
+@pytest.mark.parametrize(
+    ("files", "said"),
+    [
+        ([ONE, OTHER], f"target's files: A {ONE}, B {OTHER}"),
+        ([ONE, OTHER, None], f"target's files: A {ONE}, B {OTHER}, C not recorded"),
+        ([ONE, None], None),
+        (["2:26fed1a4d52dea86", "2:79a7a1ae31707ecc"], "target's files: A 2:26fed1a4d52dea86, B"),
+        # The older digest covers other files: that of the same folder is another one.
+        (["ae41301e571f0afe", "2:26fed1a4d52dea86"], None),
+    ],
+)
+def test_other_files_of_the_same_model_are_said(
+    tmp_path: Path, files: list[str | None], said: str | None
+) -> None:
     """Two commits of a name on the hub may be two models, and the ratio would be of neither."""
-    runs = [run_of(tmp_path, name) for name in "abc"]
-    for run, commit in zip(runs, ("1" * 40, "2" * 40, None), strict=True):
-        path = run.path / "run.json"
+    runs = []
+    for name, known in zip("abc", files, strict=False):
+        path = run_of(tmp_path, name).path / "run.json"
         told = json.loads(path.read_text())
-        if commit is not None:
-            target = {"name": "t", "source": "cache", "revision": commit, "digest": None}
+        if known is not None:
+            key, none = ("digest", "revision") if len(known) < 40 else ("revision", "digest")
+            target = {"name": "t", "source": "cache", key: known, none: None}
             told["models"] = {"target": target}
         path.write_text(json.dumps(told))
-    ones = [Run.open(run.path) for run in runs]
-    differences = "\n".join(compare(ones[:2]).differences)
-    assert f"target's files: A {'1' * 40}, B {'2' * 40}" in differences
-    assert "files" not in "\n".join(compare([ones[0], ones[2]]).differences)
+        runs.append(Run.open(path.parent))
+    differences = "\n".join(compare(runs).differences)
+    assert said in differences if said is not None else "files" not in differences
 
 
 def test_without_samples_there_is_a_ratio_and_no_verdict(tmp_path: Path) -> None:

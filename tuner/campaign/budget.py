@@ -23,6 +23,7 @@ from tuner.sweep.model import SearchSpec, Sweep
 RECENT = 8
 """Launches that the next one is expected to be like; of these the longest."""
 
+STOPPED = "somebody asked this run to stop"
 _SHOWN = "%Y-%m-%d %H:%M %z"
 
 
@@ -83,10 +84,15 @@ class Budget:
             return None
         return f"nothing is begun that is not expected to end before {self._deadline:{_SHOWN}}"
 
+    @property
+    def asked_to_stop(self) -> bool:
+        """Somebody said `specbench stop`."""
+        return self._stop is not None and self._stop.exists()
+
     def why_not(self, seconds: float = 0.0) -> str | None:
         """Why nothing is begun that takes so long; None where it may be."""
-        if self._stop is not None and self._stop.exists():
-            return "somebody asked this run to stop"
+        if self.asked_to_stop:
+            return STOPPED
         for name, left in self._ends():
             if left <= 0:
                 return f"{name} is spent" if "budget" in name else f"{name} has come"

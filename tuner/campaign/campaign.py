@@ -178,7 +178,8 @@ def measure_all(
                 progress.note(f"{crowd}, before the first launch")
         if loaded.sweep.engine.kind == "endpoint":
             loaded = with_conversations(loaded, run, engine, progress.phase)
-            measure_endpoint(Bench.prepare(engine, loaded, run, progress.phase), progress)
+            bench = Bench.prepare(engine, loaded, run, progress.phase)
+            measure_endpoint(bench, budget, progress)
         else:
             # Before the first launch: a storage that does not work is a mistake in the sweep file.
             layout = layout_of(run, loaded.sweep, loaded.space.points)

@@ -1,6 +1,6 @@
 """The course of a call: the baseline, communication, then candidates; or an endpoint as it is."""
 
-from tuner.campaign.budget import Budget, Clock, Pace
+from tuner.campaign.budget import STOPPED, Budget, Clock, Pace
 from tuner.campaign.candidates import search_candidates
 from tuner.campaign.communication import narrowed_by_comm
 from tuner.campaign.going import Progress, Search, Standing
@@ -34,6 +34,8 @@ def search_all(
     run, pace, blocks = bench.run, Pace(loaded.sweep, clock), Blocks.of(bench.engine, loaded)
     begun = run.ledger()
     pace.know(begun)
+    if begun.baseline is None and _was_stopped(run, budget, progress):
+        return
     for note in blocks.notes():
         progress.note(note)
     confirmed = confirms(bench.sweep, shared=bool(blocks.of_sweep), scored=bool(bench.task))
@@ -53,17 +55,28 @@ def search_all(
     )  # fmt: skip
 
 
-def measure_endpoint(bench: Bench, progress: Progress) -> None:
+def measure_endpoint(bench: Bench, budget: Budget, progress: Progress) -> None:
     """The server as it is, once; nothing to compare it with."""
     if any(record.outcome == "ok" for record in bench.run.ledger().records):
         write_ended(bench.run, Ended(True))
         progress.note("the server has been measured in this run, begin a new one to repeat that")
+        return
+    if _was_stopped(bench.run, budget, progress):
         return
     measured = bench.measure(Asked("candidate", None), None)
     progress.recorded(measured.record, Standing(1, 1, None, measured.record, None))
     if measured.failure is not None:
         raise measured.failure
     write_ended(bench.run, Ended(True))
+
+
+def _was_stopped(run: Run, budget: Budget, progress: Progress) -> bool:
+    """Whether somebody wants nothing more before the first trial: answers between turns may have
+    been written until now. Says so."""
+    if budget.asked_to_stop:
+        progress.note(f"{STOPPED}, nothing is begun")
+        write_ended(run, Ended(False, STOPPED))
+    return budget.asked_to_stop
 
 
 def _wanted(loaded: LoadedSweep, run: Run) -> int:

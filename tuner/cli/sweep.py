@@ -155,11 +155,12 @@ def _load_again(earlier: Path, options: SweepOptions) -> LoadedSweep:
         raise UserError("--out begins a new run and --resume goes on with one, keep one of them")
     run = Run.open(earlier)
     engine = options.engine or run.settings.engine
+    answers = run.conversations_file if run.conversations_file.exists() else None
     if options.file is not None:
-        loaded = load_sweep(options.file, engine=engine)
+        loaded = load_sweep(options.file, engine=engine, answers=answers)
     else:
         beside = Path(run.settings.beside) if run.settings.beside else None
-        loaded = load_sweep(run.sweep_file, engine=engine, beside=beside)
+        loaded = load_sweep(run.sweep_file, engine=engine, beside=beside, answers=answers)
     return as_begun(loaded, run)
 
 

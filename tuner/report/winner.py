@@ -40,11 +40,13 @@ def write_winner(findings: Findings) -> None:
                 "baseline here has them too."
             )
         sweep = _with_prompts_in_place(findings.sweep, run.settings.beside)
-        for file in (sweep.workload.prompts, sweep.workload.task):
+        its_own = run.conversations_file.exists()
+        answers = None if its_own else sweep.workload.answers
+        for file in (sweep.workload.prompts, sweep.workload.task, answers):
             if file is not None and not file.startswith("builtin:"):
                 where = "" if Path(file).is_absolute() else " beside this file"
                 comment.append(f"Needs {file}{where}, as it was when the run began.")
-        if run.conversations_file.exists():
+        if its_own:
             answers = run.conversations_file.name
             comment.append(
                 f"Needs {answers} beside this file: the answers between turns that everything in "
@@ -63,7 +65,8 @@ def write_winner(findings: Findings) -> None:
 
 def _with_prompts_in_place(sweep: Sweep, beside: str | None) -> Sweep:
     """The sweep with its own files by their whole path: best.yaml lies in another folder."""
-    named = {"prompts": sweep.workload.prompts, "task": sweep.workload.task}
+    load = sweep.workload
+    named = {"prompts": load.prompts, "task": load.task, "answers": load.answers}
     files = {k: v for k, v in named.items() if v is not None and not v.startswith("builtin:")}
     if beside is None or not files:
         return sweep

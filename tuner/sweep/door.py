@@ -54,11 +54,13 @@ def load_sweep(
     engine: str | None = None,
     beside: Path | None = None,
     environ: Mapping[str, str] = os.environ,
+    answers: Path | None = None,
 ) -> LoadedSweep:
     """Read and check a sweep file; secrets that it names as `${NAME}` are taken from `environ`.
 
     `engine` replaces `engine.kind`, as `--engine` does. A file of prompts is looked for in
-    `beside`, by default the sweep file's folder. Raises UserError whose text is
+    `beside`, by default the sweep file's folder. `answers` is a begun run's own file of them, in
+    the place of the one that the sweep names. Raises UserError whose text is
     `FILE:LINE: path: what is wrong, what would be right`.
     """
     text = _read(path)
@@ -82,7 +84,11 @@ def load_sweep(
         text=text,
         task=_task(document, sweep, beside or path.parent),
         prompts_read=found.read_as,
-        answers=_answers(document, sweep, beside or path.parent, found.prompts),
+        answers=(
+            _answers(document, sweep, beside or path.parent, found.prompts)
+            if answers is None or sweep.workload.answers is None
+            else _own_answers(answers, found.prompts)
+        ),
     )
 
 
@@ -123,27 +129,35 @@ def _answers(
     lacking = {each.id for each in prompts if not has_answers(each)}
     if not lacking:
         raise document.error(place, "the prompts have answers of their own, remove it")
+    right = "name the conversations.jsonl of a run on these"
     try:
+        if name.startswith("builtin:"):
+            raise UserError("built-in prompts are no file of answers")
         found = read_prompts(name, beside, "all").prompts
     except UserError as error:
         if error.where is not None:
             raise  # its own file and line
-        raise document.error(place, error.message) from error
+        # Of a file that cannot be read; what it says would be right is said of prompts.
+        what = error.message.rpartition("; ")[0] or error.message
+        raise document.error(place, f"{what}, {right}") from error
     known = {each.id: asked_of(each) for each in prompts}
     if other := next((x for x in found if known.get(x.id, asked_of(x)) != asked_of(x)), None):
         raise document.error(
             place,
-            f"its conversation '{shortened(other.id)}' is not that of the prompts, name the "
-            "conversations.jsonl of a run on these",
+            f"its conversation '{shortened(other.id)}' is not that of the prompts, {right}",
         )
     told = tuple(each for each in found if each.id in lacking and has_answers(each))
     if not told:
-        raise document.error(
-            place,
-            "it answers none of the prompts' conversations, name the conversations.jsonl of a run "
-            "on these",
-        )
+        raise document.error(place, f"it answers none of the prompts' conversations, {right}")
     return told
+
+
+def _own_answers(file: Path, prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
+    """A run keeps all that it sends: where its answers are from may be gone by now. Whether they
+    are those of the prompts is looked at before they are sent."""
+    lacking = {each.id for each in prompts if not has_answers(each)}
+    found = read_prompts(file.name, file.parent, "all").prompts
+    return tuple(each for each in found if each.id in lacking and has_answers(each))
 
 
 def _task(document: Document, sweep: Sweep, beside: Path) -> tuple[Question, ...]:

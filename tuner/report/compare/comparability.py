@@ -1,10 +1,13 @@
 """Which runs may be held against each other, and what a reader must know where they differ."""
 
 from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 from typing import Protocol
 
 from tuner.answer.choice import far_outputs, is_refuted
+from tuner.engine.model_digest import is_comparable
+from tuner.engine.models import is_commit
 from tuner.errors import NotComparable
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.side_by_side import side_words
@@ -105,11 +108,20 @@ def differences(runs: Sequence[Findings], names: Sequence[str]) -> list[str]:
     lines = []
     for what in told[0] if told else ():
         values = [each[what] for each in told]
-        # Files that one run did not see say nothing.
-        if len(set(values)) > 1 and not (what.endswith("'s files") and MISSING in values):
+        if _others_among(values) if what.endswith("'s files") else len(set(values)) > 1:
             pairs = (f"{name} {value}" for name, value in zip(names, values, strict=True))
             lines.append(f"{what}: {', '.join(pairs)}")
     return lines
+
+
+def _others_among(files: Sequence[str]) -> bool:
+    """Some are other files than some: those that a run did not see say nothing, nor do digests of
+    two formats of each other."""
+    known = sorted({each for each in files if each != MISSING})
+    return any(
+        is_commit(one) or is_commit(other) or is_comparable(one, other)
+        for one, other in combinations(known, 2)
+    )
 
 
 def best_at(findings: Findings, level: Level) -> Measured | None:
