@@ -1,5 +1,6 @@
 """The benchmark of load clients: it plays, counts and paces as its figures take for granted."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -30,11 +31,18 @@ def agree(found: Measured) -> bool:
 
 
 def test_a_flood_is_read_whole_and_told_in_a_row() -> None:
-    found = measure(OURS[0], Load(2, 8, 64), Pace())
-    assert found.tokens == 8 * 64
+    found = measure(OURS[0], Load(2, 8, 4096), Pace())
+    assert found.tokens == 8 * 4096
     (row,) = table([found])
     assert (row["client"], row["load"], row["times_our_cpu"]) == ("specbench", "flood", 1.0)
     assert row["tok_s"] > 0 and row["cpu_s_per_million_tokens"] > 0
+
+
+def test_a_load_of_no_tick_has_no_ratio() -> None:
+    """A division by its 0 would cost the figures of all that ran before."""
+    found = measure(OURS[0], Load(1, 1, 2), Pace())
+    (row,) = table([replace(found, cpu_s=0.0)])
+    assert row["times_our_cpu"] is None and row["tok_s"] > 0
 
 
 def test_every_form_brings_each_token_in_an_event_of_its_own() -> None:

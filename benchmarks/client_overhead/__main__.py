@@ -61,9 +61,9 @@ def table(found: Sequence[Measured]) -> list[dict[str, Any]]:
             ours = row
         same = ours and (each.concurrency, each.paced) == (ours["concurrency"], ours["paced"])
         if same:
-            row["times_our_cpu"] = (
-                row["cpu_s_per_million_tokens"] / ours["cpu_s_per_million_tokens"]
-            )
+            # The kernel counts in ticks of 10 ms, so that of a small load can be 0.
+            least = ours["cpu_s_per_million_tokens"]
+            row["times_our_cpu"] = row["cpu_s_per_million_tokens"] / least if least else None
             row["times_our_speed"] = row["tok_s"] / ours["tok_s"]
         truth, told = row["server"], row["client_said"]
         for name in told:
