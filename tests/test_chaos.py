@@ -16,7 +16,7 @@ from tests.played import speed
 from tests.seals import left_behind
 from tests.sessions import INTERRUPTED, End, Moment, session
 from tests.test_killed import SIGNALS
-from tuner.answer.choice import is_refuted
+from tuner.answer.refuted import is_refuted
 from tuner.answer.result import summarise_run
 from tuner.campaign.campaign import begin_run
 from tuner.ledger.run import Run

@@ -6,13 +6,9 @@ import pytest
 
 from tuner.answer.again import as_weighed, once_more
 from tuner.answer.alike import by_lines, objective_ratio
-from tuner.answer.choice import (
-    complexity,
-    far_outputs,
-    fastest_candidate,
-    tied_candidates,
-)
+from tuner.answer.choice import complexity, fastest_candidate, tied_candidates
 from tuner.answer.fastest import not_told_apart
+from tuner.answer.refuted import far_outputs
 from tuner.ledger.judged import OutputsLine
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import DecisionLine, TrialRecord

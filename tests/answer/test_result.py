@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.sweeps import tiny_sweep
-from tuner.answer.choice import objective_of
+from tuner.answer.objectives import objective_of
 from tuner.answer.result import summarise_run
 from tuner.campaign.campaign import begin_run
 from tuner.campaign.studied import verdict_of

@@ -3,7 +3,8 @@
 from dataclasses import replace
 
 from tuner.answer.alike import Ratio
-from tuner.answer.choice import complexity, falls_short, fastest_candidate, is_refuted, is_tied
+from tuner.answer.choice import complexity, falls_short, fastest_candidate, is_tied
+from tuner.answer.refuted import is_refuted
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import TrialRecord
 from tuner.search.decision import Decision

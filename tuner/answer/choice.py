@@ -6,15 +6,12 @@ latency limits that it breaks, and a simpler configuration that is as good.
 """
 
 import math
-from collections.abc import Mapping
-from typing import Any
 
 from tuner.answer.alike import Ratio, by_lines, levels_of, objective_ratio
-from tuner.ledger.judged import BrokenLimit
+from tuner.answer.objectives import objective_of, valued
+from tuner.answer.refuted import is_refuted
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import TrialRecord
-from tuner.search.objective import objective
-from tuner.sweep.level import Level, level_of
 from tuner.sweep.model import ObjectiveSpec
 from tuner.sweep.point import Point
 
@@ -23,28 +20,6 @@ GIVEN_UP = 0.02
 LESS_SURELY = 0.01
 """The same by all measurements together, which are off by about as much themselves: so what is
 truly given up stays near `GIVEN_UP`."""
-
-
-def objective_of(record: TrialRecord, spec: ObjectiveSpec) -> float | None:
-    """The objective of a candidate, None where it was not measured."""
-    return _objective(record.metrics, spec) if record.outcome == "ok" else None
-
-
-def held_out_objective(record: TrialRecord, spec: ObjectiveSpec) -> float | None:
-    """The same on prompts that no candidate was chosen on."""
-    return None if record.held_out is None else _objective(record.held_out.metrics, spec)
-
-
-def _objective(metrics: Mapping[str, Mapping[str, Any]], spec: ObjectiveSpec) -> float | None:
-    known = {}
-    for level, figures in metrics.items():
-        ratio = figures.get("speedup")
-        if ratio is None:
-            return None
-        known[level_of(level)] = ratio
-    if not known or (spec.level is not None and spec.level not in known):
-        return None
-    return objective(known, spec)
 
 
 def fastest_candidate(
@@ -74,18 +49,6 @@ def _simplest(pair: tuple[TrialRecord, float]) -> tuple[tuple[int, ...], float]:
     return complexity(pair[0].at), -pair[1]
 
 
-def objectives(ledger: Ledger, spec: ObjectiveSpec) -> list[float | None]:
-    """`objective_of` each candidate, in their order."""
-    return ledger.once(
-        ("objectives", spec), lambda: [objective_of(each, spec) for each in ledger.candidates]
-    )
-
-
-def _valued(ledger: Ledger, spec: ObjectiveSpec) -> list[tuple[TrialRecord, float]]:
-    pairs = zip(ledger.candidates, objectives(ledger, spec), strict=True)
-    return [(record, value) for record, value in pairs if value is not None]
-
-
 def tied_candidates(
     ledger: Ledger, spec: ObjectiveSpec, ratio: Ratio = by_lines
 ) -> list[tuple[TrialRecord, float]]:
@@ -95,7 +58,7 @@ def tied_candidates(
     if not standing:
         # What the search chose counts here too: it is what was refuted last.
         chosen = ledger.recommended
-        order = max(_valued(ledger, spec), key=lambda e: (e[0] is chosen, e[1]), default=None)
+        order = max(valued(ledger, spec), key=lambda e: (e[0] is chosen, e[1]), default=None)
         return [] if order is None else [(order[0], min(order[1], 1.0))]
     top = first, _ = leading(ledger, standing, spec)
     near = [pair for pair in standing if not falls_short(ledger, pair[0], first)]
@@ -113,7 +76,7 @@ def standing_candidates(ledger: Ledger, spec: ObjectiveSpec) -> list[tuple[Trial
     """Candidates that may be recommended, each with its objective, in the order measured."""
 
     def found() -> list[tuple[TrialRecord, float]]:
-        return [pair for pair in _valued(ledger, spec) if not is_refuted(ledger, pair[0], spec)]
+        return [pair for pair in valued(ledger, spec) if not is_refuted(ledger, pair[0], spec)]
 
     return ledger.once(("standing", spec), found)
 
@@ -217,18 +180,6 @@ def _is_tied(
     )
 
 
-def far_outputs(ledger: Ledger, record: TrialRecord) -> TrialRecord | None:
-    """The candidate itself, or its launch of its own, where its outputs speak against it.
-
-    They are far from the baseline's or the task's score is clearly lower; never where
-    `measure.outputs` is not `stop`.
-    """
-    if record.is_another:
-        return record
-    again = ledger.confirmation(record)
-    return again if again is not None and again.is_another else None
-
-
 def answer_of(
     ledger: Ledger, spec: ObjectiveSpec, ratio: Ratio = by_lines
 ) -> tuple[TrialRecord | None, float | None]:
@@ -257,44 +208,3 @@ def is_beaten(ledger: Ledger, best: TrialRecord, plain: TrialRecord, spec: Objec
     own = objective_of(best, spec) if own is None else own
     alone = objective_of(plain, spec)
     return own is not None and alone is not None and alone >= own
-
-
-def broken_by(ledger: Ledger, record: TrialRecord) -> list[BrokenLimit]:
-    """Limits of `search.limits` that a candidate breaks, or its launch of its own where itself it
-    keeps them; [] where both keep them."""
-    again = ledger.confirmation(record)
-    return record.broken or ([] if again is None else again.broken)
-
-
-def is_refuted(ledger: Ledger, record: TrialRecord, spec: ObjectiveSpec) -> bool:
-    """A candidate that breaks a limit, whose outputs are far from the baseline's, or whose launch
-    of its own failed or was no faster than no speculation, there or on prompts that it was not
-    chosen on."""
-    if ledger.confirmation(record) is None:  # nearly all: nothing but the line itself speaks
-        return bool(record.broken) or record.is_another
-    speaks = far_outputs(ledger, record) is not None or broken_by(ledger, record)
-    return bool(speaks) or is_disproved(ledger, record, spec)
-
-
-def is_refuted_at(ledger: Ledger, record: TrialRecord, spec: ObjectiveSpec, level: Level) -> bool:
-    """The same of one level by itself: a limit that is broken at another one says nothing there."""
-    if not record.broken and ledger.confirmation(record) is None:
-        return record.is_another
-    speaks = far_outputs(ledger, record) is not None or broken_at(ledger, record, level)
-    return bool(speaks) or is_disproved(ledger, record, spec)
-
-
-def broken_at(ledger: Ledger, record: TrialRecord, level: Level) -> list[BrokenLimit]:
-    """Of `broken_by` what is broken at one level."""
-    broken = broken_by(ledger, record)
-    return [each for each in broken if str(each.concurrency) == str(level)] if broken else broken
-
-
-def is_disproved(ledger: Ledger, record: TrialRecord, spec: ObjectiveSpec) -> bool:
-    """A candidate whose launch of its own failed or was no faster than no speculation, there or on
-    prompts that it was not chosen on."""
-    again = ledger.confirmation(record)
-    if again is None:
-        return False
-    values = objective_of(again, spec), held_out_objective(again, spec)
-    return again.outcome != "ok" or any(value is not None and value <= 1 for value in values)

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tuner.answer.choice import broken_at, far_outputs, is_disproved
 from tuner.answer.fastest import ratios_of
+from tuner.answer.refuted import broken_at, far_outputs, is_disproved
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.settled import Settled

@@ -8,13 +8,9 @@ from itertools import islice
 from typing import Any
 
 from tuner.answer.alike import Ratio, by_lines, is_told_apart, objective_ratio
-from tuner.answer.choice import (
-    broken_at,
-    far_outputs,
-    is_refuted_at,
-    objective_of,
-    standing_candidates,
-)
+from tuner.answer.choice import standing_candidates
+from tuner.answer.objectives import objective_of
+from tuner.answer.refuted import broken_at, far_outputs, is_refuted_at
 from tuner.ledger.lines import Ledger
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.settled import Settled

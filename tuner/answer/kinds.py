@@ -11,7 +11,8 @@ from heapq import nlargest
 from operator import itemgetter
 from typing import Any
 
-from tuner.answer.choice import is_refuted_at, objectives
+from tuner.answer.objectives import objectives
+from tuner.answer.refuted import is_refuted_at
 from tuner.ledger.lines import Ledger
 from tuner.ledger.raw_samples import RawSamples
 from tuner.ledger.record import TrialRecord

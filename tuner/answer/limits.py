@@ -4,7 +4,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.answer.choice import broken_by, far_outputs, objective_of
+from tuner.answer.objectives import objective_of
+from tuner.answer.refuted import broken_by, far_outputs
 from tuner.ledger.judged import BrokenLimit
 from tuner.ledger.limits import asked_words, broken_words
 from tuner.ledger.lines import Ledger

@@ -6,16 +6,13 @@ from pathlib import Path
 from typing import Any
 
 from tuner.answer.alike import Ratio, by_samples
-from tuner.answer.choice import (
-    answer_of,
-    far_outputs,
-    fastest_candidate,
-    objective_of,
-)
+from tuner.answer.choice import answer_of, fastest_candidate
 from tuner.answer.crossing import AtRate, crossing
 from tuner.answer.fastest import LevelBest, fastest_by_level, not_told_apart, ratios_of, speedups_of
 from tuner.answer.kinds import KindFound, kinds_found, kinds_json
 from tuner.answer.limits import LimitsFound
+from tuner.answer.objectives import objective_of
+from tuner.answer.refuted import far_outputs
 from tuner.ledger.fleet_line import FleetLine, read_fleet
 from tuner.ledger.judged import OutputsLine
 from tuner.ledger.lines import Ledger
@@ -49,7 +46,7 @@ class Result:
     compared: no baseline, no candidate with numbers, an endpoint."""
     alike: tuple[TrialRecord, ...]
     """What the measurements do not tell apart from `best`, or from the baseline where that is the
-    answer (`tuner.answer.choice.not_told_apart`); the baseline may be among them."""
+    answer (`tuner.answer.fastest.not_told_apart`); the baseline may be among them."""
     by_level: Mapping[Level, LevelBest]
     """The fastest at each concurrency; {} where nothing was compared."""
     by_rate: Mapping[Rate, AtRate]

@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Protocol
 
-from tuner.answer.choice import fastest_candidate, objective_of
+from tuner.answer.choice import fastest_candidate
 from tuner.answer.fastest import not_told_apart
+from tuner.answer.objectives import objective_of
 from tuner.campaign.budget import Budget, Pace
 from tuner.campaign.racing import Races
 from tuner.campaign.together import Together

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.answer.choice import objective_of
+from tuner.answer.objectives import objective_of
 from tuner.engine.base import Command
 from tuner.engine.script import launch_script
 from tuner.ledger.limits import broken_words

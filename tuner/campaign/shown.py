@@ -5,7 +5,7 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
-from tuner.answer.choice import objective_of
+from tuner.answer.objectives import objective_of
 from tuner.campaign.notes import trial_note
 from tuner.campaign.studied import objective_levels
 from tuner.engine.base import server_config

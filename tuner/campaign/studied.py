@@ -4,7 +4,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import cast
 
-from tuner.answer.choice import objective_of
+from tuner.answer.objectives import objective_of
 from tuner.campaign.together import Together
 from tuner.errors import UserError
 from tuner.ledger.asked import AskedLine, Before

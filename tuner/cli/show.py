@@ -8,9 +8,9 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from tuner.answer.choice import objective_of
 from tuner.answer.crossing import crossing_words, overload_words
 from tuner.answer.fastest import speedups_of
+from tuner.answer.objectives import objective_of
 from tuner.answer.result import Result, far_words, held_out_speedups
 from tuner.ledger.baseline_words import disagreement
 from tuner.ledger.output_words import outputs_words, task_words

@@ -3,8 +3,9 @@
 from collections.abc import Iterator
 
 from tuner.answer.alike import by_samples
-from tuner.answer.choice import GIVEN_UP, LESS_SURELY, complexity, falls_short, objective_of
+from tuner.answer.choice import GIVEN_UP, LESS_SURELY, complexity, falls_short
 from tuner.answer.fastest import RIVALS
+from tuner.answer.objectives import objective_of
 from tuner.report.findings import NO_SPECULATION, Findings
 from tuner.report.text import change, code, count
 from tuner.sweep.level import at

@@ -1,10 +1,6 @@
 """The first lines of a report: what to run, how much faster it is, and how sure that is."""
 
-from tuner.answer.choice import (
-    broken_by,
-    far_outputs,
-    is_refuted,
-)
+from tuner.answer.refuted import broken_by, far_outputs, is_refuted
 from tuner.ledger.baseline_words import disagreement
 from tuner.measure.spelled import speed_words
 from tuner.measure.statistics import Interval

@@ -3,15 +3,9 @@
 import math
 from collections.abc import Iterator
 
-from tuner.answer.choice import (
-    broken_by,
-    complexity,
-    far_outputs,
-    held_out_objective,
-    is_refuted,
-    launches_of,
-    objective_of,
-)
+from tuner.answer.choice import complexity, launches_of
+from tuner.answer.objectives import held_out_objective, objective_of
+from tuner.answer.refuted import broken_by, far_outputs, is_refuted
 from tuner.answer.result import held_out_speedups
 from tuner.report.findings import Findings, Measured
 from tuner.report.outputs import far_candidates, far_example

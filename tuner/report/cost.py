@@ -1,6 +1,6 @@
 """What the sweep cost against what its answer saves."""
 
-from tuner.answer.choice import held_out_objective, objective_of
+from tuner.answer.objectives import held_out_objective, objective_of
 from tuner.ledger.spent import spent
 from tuner.report.findings import Findings
 from tuner.report.text import count, duration

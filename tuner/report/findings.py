@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tuner.answer.choice import objective_of, objectives
 from tuner.answer.fastest import speedups_of
 from tuner.answer.kinds import KindFound, kinds_found
+from tuner.answer.objectives import objective_of, objectives
 from tuner.answer.result import summarise_run
 from tuner.engine.base import Checked
 from tuner.engine.make import make_engine

@@ -9,7 +9,7 @@ from typing import Any
 
 import pandas as pd
 
-from tuner.answer.choice import objective_of
+from tuner.answer.objectives import objective_of
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.side_by_side import held_in
 from tuner.sweep.fields import UNSET

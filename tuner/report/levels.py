@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner.answer.choice import broken_at, is_refuted
+from tuner.answer.refuted import broken_at, is_refuted
 from tuner.engine.base import Command
 from tuner.engine.script import launch_script
 from tuner.engine.sglang.adaptive import (

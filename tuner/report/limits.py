@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from tuner.answer.choice import broken_by
 from tuner.answer.crossing import crossing_words, overload_words
+from tuner.answer.refuted import broken_by
 from tuner.ledger.judged import BrokenLimit
 from tuner.ledger.limits import asked_words, broken_words, limits_words
 from tuner.ledger.record import TrialRecord

@@ -1,6 +1,6 @@
 """Whether what is recommended says what the model says without speculation."""
 
-from tuner.answer.choice import far_outputs
+from tuner.answer.refuted import far_outputs
 from tuner.ledger.output_words import far_counts, outputs_words, task_words
 from tuner.ledger.record import TrialRecord
 from tuner.measure.outputs import example

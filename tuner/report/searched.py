@@ -1,6 +1,6 @@
 """How a run was searched: each launch with its reason, what was expected and what came."""
 
-from tuner.answer.choice import objective_of
+from tuner.answer.objectives import objective_of
 from tuner.ledger.record import TrialRecord
 from tuner.report.communication import communication_words
 from tuner.report.findings import NO_SPECULATION, Findings

@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from tuner.answer.choice import is_refuted
+from tuner.answer.refuted import is_refuted
 from tuner.answer.result import outputs_of
 from tuner.engine.base import Command, plain_config, server_config
 from tuner.engine.make import make_engine

@@ -5,7 +5,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Protocol
 
-from tuner.answer.choice import far_outputs, is_refuted
+from tuner.answer.refuted import far_outputs, is_refuted
 from tuner.engine.model_digest import is_comparable
 from tuner.engine.models import is_commit
 from tuner.errors import NotComparable
