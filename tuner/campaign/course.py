@@ -5,9 +5,7 @@ from tuner.campaign.candidates import search_candidates
 from tuner.campaign.communication import narrowed_by_comm
 from tuner.campaign.going import Progress, Search, Standing
 from tuner.campaign.resumed import standing_words
-from tuner.campaign.studied import (
-    study_of,
-)
+from tuner.campaign.studied import study_of
 from tuner.campaign.together import Together
 from tuner.ledger.ended import Ended, write_ended
 from tuner.ledger.run import Run

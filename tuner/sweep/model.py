@@ -3,6 +3,7 @@
 Field descriptions end up in the JSON Schema that `specbench schema` prints.
 """
 
+from collections.abc import Mapping
 from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
@@ -12,7 +13,16 @@ from tuner.sweep.deadline import Deadline
 from tuner.sweep.durations import Seconds
 from tuner.sweep.engine_keys import EngineSpec
 from tuner.sweep.exclude import ExcludeSpec
-from tuner.sweep.fields import EnvValue, FlagChoice, FlagName, Name, PathText, Strict, VariableName
+from tuner.sweep.fields import (
+    UNSET,
+    EnvValue,
+    FlagChoice,
+    FlagName,
+    Name,
+    PathText,
+    Strict,
+    VariableName,
+)
 from tuner.sweep.level import RATE, Level, level_of
 from tuner.sweep.workload_keys import WorkloadSpec
 
@@ -63,6 +73,16 @@ class ServerSpec(SettingsSpec):
     """One launch measures all chain lengths (num_steps at topk 1) that share their other
     settings, in turns; where SGLang's release or the flags cannot, one launch a point
     (docs/step_switch.md)."""
+
+    def flag(self, name: str) -> ServerFlag | None:
+        """A flag that every server has, if the space leaves it; None where it is open or false."""
+        value = self.flags.get(name)
+        return None if value is False or value == UNSET else value
+
+    def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
+        """What a server has that inherits these variables, before a point's own."""
+        kept = {name: value for name, value in inherited.items() if name not in self.env}
+        return kept | {name: value for name, value in self.env.items() if value != UNSET}
 
 
 class BaselineSpec(SettingsSpec):

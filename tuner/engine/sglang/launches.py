@@ -53,9 +53,8 @@ class Launches:
     @cached_property
     def environment(self) -> dict[str, str]:
         """What every server has, before the point's own variables."""
-        own = self.sweep.server.env
-        kept = {k: v for k, v in self.inherited.items() if k not in self.varied and k not in own}
-        return kept | {k: v for k, v in own.items() if v != UNSET}
+        kept = {k: v for k, v in self.inherited.items() if k not in self.varied}
+        return self.sweep.server.environment(kept)
 
     @cached_property
     def varied(self) -> frozenset[str]:
@@ -69,8 +68,7 @@ class Launches:
 
     def flag(self, name: str) -> ServerFlag | None:
         """A flag that every server has; None where it is left open, false or a dimension."""
-        value = self.sweep.server.flags.get(name)
-        return None if value is False or value == UNSET else value
+        return self.sweep.server.flag(name)
 
     def text(self, name: str) -> str | None:
         """The same where it is a text."""

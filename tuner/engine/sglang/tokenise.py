@@ -21,8 +21,7 @@ from tuner.engine.models import Hub, Model, local
 from tuner.engine.sglang.launches import REVISION_FLAGS
 from tuner.measure.samples import Request
 from tuner.secrets import hidden
-from tuner.sweep.fields import UNSET
-from tuner.sweep.model import ModelSpec, ServerFlag, ServerSpec
+from tuner.sweep.model import ModelSpec, ServerSpec
 from tuner.sweep.workload import Prompt
 from tuner.whole import write_text
 
@@ -55,13 +54,13 @@ class Tokeniser:
                 ),
                 f"prompts are raw text: {why}" if why else None,
             )
-        if self._flag("skip-tokenizer-init"):
+        if self.server.flag("skip-tokenizer-init"):
             return self._random(prompts)
         return as_text(prompts, f"prompts are raw text: no tokenizer ({answer['error']})")
 
     @property
     def _tokenizer(self) -> str:
-        return str(self._flag("tokenizer-path") or self.model.target)
+        return str(self.server.flag("tokenizer-path") or self.model.target)
 
     @property
     def _revision(self) -> str | None:
@@ -69,12 +68,8 @@ class Tokeniser:
 
         SGLang looks for `--tokenizer-path` at it too (`Launches.other_tokenizer`).
         """
-        value = self._flag(REVISION_FLAGS["target"])
+        value = self.server.flag(REVISION_FLAGS["target"])
         return None if value is None else str(value)
-
-    def _flag(self, name: str) -> ServerFlag | None:
-        value = self.server.flags.get(name)
-        return None if value is False or value == UNSET else value
 
     def _here(self, name: str) -> Model:
         """A name as SGLang would read it: a folder, or of the hub's cache."""
@@ -82,14 +77,13 @@ class Tokeniser:
 
     @property
     def _environment(self) -> dict[str, str]:
-        merged = {**os.environ, **self.server.env}
-        return {name: value for name, value in merged.items() if value != UNSET}
+        return self.server.environment(os.environ)
 
     def _order(self, prompts: Sequence[Prompt]) -> dict[str, Any]:
         return {
             "tokenizer": self._tokenizer,
             "revision": self._revision,
-            "trust_remote_code": self._flag("trust-remote-code") is True,
+            "trust_remote_code": self.server.flag("trust-remote-code") is True,
             "conversations": [prompt.messages for prompt in prompts],
         }
 
