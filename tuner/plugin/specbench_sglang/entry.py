@@ -61,6 +61,8 @@ def _apply(module: ModuleType) -> None:
     for part in _parts():
         patch = part.patches.get(module.__name__)
         if patch is not None and part.asked() is not None:
+            # Again, as no sitecustomize can refuse: Python prints what that raises and goes on.
+            _require(versions.installed())
             contract.check(part.expectations(versions.installed()), module)
             patch(module)
 

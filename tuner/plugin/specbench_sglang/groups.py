@@ -116,7 +116,8 @@ def patch_runner(module: ModuleType) -> None:
     original = runner.__init__
 
     def __init__(self: Any, *args: Any, **options: Any) -> None:  # noqa: N807
-        if _Process.in_scope and "tp_size" in options:
+        # On a CPU the constructor binds this process's cores by its target rank.
+        if _Process.in_scope and "tp_size" in options and options["server_args"].device != "cpu":
             draft = placement().draft
             options |= {"tp_size": draft.world_size, "tp_rank": draft.rank_in_group}
         original(self, *args, **options)

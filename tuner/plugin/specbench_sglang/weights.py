@@ -25,8 +25,10 @@ def reshare(worker: Any, embed: Any, head: Any) -> tuple[Any, Any]:
         shared_embed = _share(embed, own_embed)
     if head is None or not _takes_head(worker, draft):
         return shared_embed, head
-    # A tied head has no storage of its own.
-    into = None if own_head is own_embed else own_head
+    # A tied head has no storage of its own. With a token map SGLang picks the draft's rows from the
+    # whole head, for which up to 0.5.12 the draft has too few.
+    whole = own_head is own_embed or getattr(worker, "hot_token_id", None) is not None
+    into = None if whole else own_head
     _refuse_quantised(worker, draft)
     return shared_embed, _share(head, into)
 

@@ -180,6 +180,10 @@ class _V1Draft:
     def speculative_algorithm(self) -> Any:
         return self.worker.speculative_algorithm
 
+    @property
+    def hot_token_id(self) -> Any:
+        return self.worker.hot_token_id
+
 
 def _reshare_result(draft: Any) -> None:
     original = draft._resolve_shared_embed_and_head
