@@ -20,6 +20,7 @@ from tests.engine.launching import CHAIN, Case, generate, port_of
 from tuner.engine import ports
 from tuner.engine.base import Server
 from tuner.engine.http import ServerApi
+from tuner.engine.sglang.releases import parse_version
 from tuner.errors import EngineFailure, Failure
 from tuner.measure.client import Load, run_window
 from tuner.measure.keys import Keys
@@ -114,11 +115,12 @@ def test_counts_of_a_stream_agree_with_each_other(case: Case, speculating: Serve
     last = chunks[-1]
     assert counts[-1] == 24
     assert last["finish_reason"] == {"type": "length", "length": 24}
-    verifies, correct = last["spec_verify_ct"], last["spec_num_correct_drafts"]
-    histogram = last["spec_correct_drafts_histogram"]
+    release = parse_version(speculating.engine_version)
+    verifies, correct = last["spec_verify_ct"], last[release.text("correct_drafts") or ""]
+    histogram = last[release.text("histogram") or ""]
     assert sum(histogram) == verifies
     assert sum(k * count for k, count in enumerate(histogram)) == correct
-    assert last["spec_num_proposed_drafts"] == 3 * verifies
+    assert last[release.text("proposed_drafts") or ""] == 3 * verifies
     # The prefill brings the first token, each verify its drafts and one more; the end is cut off.
     assert 24 <= 1 + verifies + correct <= 24 + 3
 

@@ -1,6 +1,8 @@
 """Builds an SGLang that runs on this machine's CPU, in a folder that git ignores.
 
-    python build.py [FOLDER]        default: .venv-sglang in the checkout
+    python build.py [FOLDER [RELEASE ...]]
+
+By default .venv-sglang in the checkout, with 0.5.17 and 0.5.23.
 
 FOLDER/venv                 the packages of requirements.txt
 FOLDER/sglang-RELEASE       SGLang, without its own requirements
@@ -16,13 +18,21 @@ import hashlib
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 CHECKOUT = HERE.parent.parent
 DEFAULT = CHECKOUT / ".venv-sglang"
 RELEASES = ("0.5.17", "0.5.23")
+
+OLDER = ("0.5.8", "0.5.9", "0.5.10")
+"""With plug-ins by sitecustomize and the V1 worker; made only where they are asked for."""
+
+INTERPRETED = """\
+# The V1 worker knows no CPU: its Triton kernels are run by Triton's interpreter.
+export TRITON_INTERPRET=1
+"""
 
 # Ranks take one field of cores each, or SGLang allows no more ranks than there are NUMA nodes.
 WRAPPER = """\
@@ -46,7 +56,8 @@ export HF_HUB_OFFLINE=1
 # Compiling for such models takes ten seconds of each start and wins nothing.
 export TORCHDYNAMO_DISABLE=1
 export OMP_NUM_THREADS="${{OMP_NUM_THREADS:-1}}"
-export PYTHONPATH='{site}:{shim}'"${{PYTHONPATH:+:$PYTHONPATH}}"
+{more}# The caller's first: a sitecustomize there runs the shim's, which knows of no other.
+export PYTHONPATH="${{PYTHONPATH:+$PYTHONPATH:}}"'{site}:{shim}'
 exec '{python}' "$@"
 """
 
@@ -61,7 +72,7 @@ def models(folder: Path = DEFAULT) -> Path:
     return folder / "models"
 
 
-def build(folder: Path) -> None:
+def build(folder: Path, releases: Iterable[str] = RELEASES) -> None:
     """Make whatever is missing or out of date. Raises CalledProcessError where pip fails."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("w") as lock:
@@ -70,7 +81,7 @@ def build(folder: Path) -> None:
         python = venv / "bin" / "python"
         packages = digest(HERE / "requirements.txt")
         made(venv, f"{sys.version} {packages}", make_venv)
-        for release in RELEASES:
+        for release in releases:
             site = folder / f"sglang-{release}"
             made(site, release, lambda site, release=release: install(python, release, site))
             write_wrapper(interpreter(release, folder), release, site, python)
@@ -109,7 +120,8 @@ def run(*words: str | Path) -> None:
 
 
 def write_wrapper(path: Path, release: str, site: Path, python: Path) -> None:
-    text = WRAPPER.format(release=release, site=site, shim=HERE / "shim", python=python)
+    more = INTERPRETED if release in OLDER else ""
+    text = WRAPPER.format(release=release, site=site, shim=HERE / "shim", python=python, more=more)
     if path.is_file() and path.read_text() == text:
         return
     new = path.with_suffix(".new")
@@ -123,4 +135,4 @@ def digest(path: Path) -> str:
 
 
 if __name__ == "__main__":
-    build(Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else DEFAULT)
+    build(Path(sys.argv[1]).resolve() if len(sys.argv) > 1 else DEFAULT, sys.argv[2:] or RELEASES)

@@ -28,7 +28,7 @@ def test_the_moved_draft_drafts_what_the_stock_one_does(folder: Path) -> None:
     """
     stock = stock_of(CELL, folder)
     assert run(CELL, 1, folder) == stock
-    assert sum(each.histogram[1] for each in stock["batch 8"]), "nothing was accepted"
+    assert sum(each.accepted for each in stock["batch 8"]), "nothing was accepted"
 
 
 def test_a_source_with_the_diff_applied_does_the_same(folder: Path) -> None:

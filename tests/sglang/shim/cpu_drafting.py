@@ -56,10 +56,19 @@ def with_drafts(batch: Any) -> Any:
             extend_seq_lens=torch.full_like(batch.seq_lens, drafts),
             seq_lens=batch.seq_lens + drafts,
         )
+    if mode.name == "DRAFT_EXTEND" and is_v1(batch):
+        # What the batch has of prefixes is its prefill's.
+        prefix = batch.seq_lens - batch.extend_seq_lens
+        return Overlaid(batch, extend_prefix_lens=prefix)
     if "DRAFT_EXTEND" in mode.name:
         # seq_lens is the length before or after, by release; the sum is always the one after.
         return Overlaid(batch, seq_lens=batch.extend_prefix_lens + batch.extend_seq_lens)
     return batch
+
+
+def is_v1(batch: Any) -> bool:
+    """True for a batch of the worker without overlap: seq_lens is the length after."""
+    return getattr(batch.spec_info, "seq_lens_for_draft_extend", None) is not None
 
 
 def extend_factory(factory: type) -> None:
@@ -88,7 +97,7 @@ def is_decode_map(backend_map: dict[str, Any]) -> bool:
 
     Both may be asked for under the same name, depending on --speculative-attention-mode.
     """
-    return "decode" in backend_map["intel_amx"].__name__
+    return "decode" in backend_map["hybrid_linear_attn"].__name__
 
 
 def one_backend(runner: Any) -> Any:

@@ -13,6 +13,7 @@ import importlib.machinery
 import importlib.util
 import sys
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from types import ModuleType
 
 
@@ -38,10 +39,52 @@ def let_torch_native_verify(module: ModuleType) -> None:
     extend_backend(module.TorchNativeAttnBackend)
 
 
+def let_cuda_branches_run(module: ModuleType) -> None:
+    """Up to 0.5.10 speculation has no branch for a CPU: CUDA's, with the stand-ins' kernels."""
+    if not Path(str(module.__file__)).with_name("eagle_worker.py").is_file():
+        return  # a release without the V1 worker has one
+    import sgl_kernel
+
+    for name, value in CUDA_ONLY[module.__name__].items():
+        setattr(module, name, getattr(sgl_kernel, value) if isinstance(value, str) else value)
+
+
+def let_cuda_be_waited_for(_worker: ModuleType) -> None:
+    """Where the draft's embedding is set, SGLang up to 0.5.12 waits for a device without asking."""
+    import torch
+
+    torch.cuda.synchronize = lambda *_: None
+
+
+def let_models_be_as_they_are(module: ModuleType) -> None:
+    """0.5.8 wants torchao before it looks whether it has anything to quantise."""
+    module.apply_torchao_config_to_model = lambda model, *_: model  # type: ignore[attr-defined]
+
+
+CUDA_ONLY: dict[str, dict[str, str | bool]] = {
+    "sglang.srt.speculative.spec_utils": {"TREE_SPEC_KERNEL_AVAILABLE": True},
+    "sglang.srt.speculative.eagle_utils": {
+        "_is_cuda": True,  # read by verify_tree_greedy_func
+        "sgl_build_tree_kernel_efficient": "build_tree_kernel_efficient",
+    },
+    "sglang.srt.speculative.eagle_info": {
+        name: name
+        for name in (
+            "top_k_renorm_prob",
+            "top_p_renorm_prob",
+            "tree_speculative_sampling_target_only",
+        )
+    },
+}
+
+
 BEFORE: dict[str, Callable[[], None]] = {"torchvision": define_torchvision_operators}
 AFTER: dict[str, Callable[[ModuleType], None]] = {
     "sglang.srt.speculative.draft_utils": let_torch_native_draft,
     "sglang.srt.layers.attention.torch_native_backend": let_torch_native_verify,
+    "sglang.srt.speculative.eagle_worker": let_cuda_be_waited_for,
+    "sglang.srt.layers.torchao_utils": let_models_be_as_they_are,
+    **dict.fromkeys(CUDA_ONLY, let_cuda_branches_run),
 }
 
 

@@ -1,8 +1,9 @@
 """Stands in for the CPU build of sgl_kernel, which is not on PyPI: chains only, in plain torch.
 
-Names and orders of arguments are those of SGLang's calls in 0.5.17 and 0.5.23. Tensors called
-`out_...` are written to, as are those that a docstring names. Anything else that SGLang asks for
-exists, so that imports pass, and raises when it is called.
+Names and orders of arguments are those of SGLang's calls in 0.5.8 to 0.5.10, 0.5.17 and 0.5.23; the
+first three have only CUDA's kernels, which take the same. Tensors called `out_...` are written to,
+as are those that a docstring names. Anything else that SGLang asks for exists, so that imports
+pass, and raises when it is called.
 """
 
 from collections.abc import Callable
@@ -10,6 +11,12 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from sgl_kernel.sampling import (  # noqa: F401
+    top_k_renorm_prob,
+    top_p_renorm_prob,
+    tree_speculative_sampling_target_only,
+)
 
 
 def spans(starts: Tensor, ends: Tensor) -> list[tuple[int, int]]:
@@ -140,6 +147,10 @@ def verify_tree_greedy_cpu(
         accept_index[number, : accepted + 1] = places.to(accept_index.dtype)
         predicts[places.long()] = target[number, : accepted + 1].to(predicts.dtype)
         accept_token_num[number] = accepted
+
+
+build_tree_kernel_efficient = build_tree_kernel_efficient_cpu
+verify_tree_greedy = verify_tree_greedy_cpu
 
 
 def copy_all_layer_kv_cache_cpu(*_arguments: Any) -> None:
