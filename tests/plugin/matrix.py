@@ -1,29 +1,33 @@
 """Draft TP on a real SGLang on a CPU: the stock server's answers, token by token.
 
-    python -m tests.plugin.matrix [--cells CELL ...] [--log FILE]
+    python -m tests.plugin.matrix [--set SET] [--cells CELL ...] [--log FILE]
 
-A cell is RELEASE:TP:DRAFT_TP:ALGORITHM. Each cell launches a stock server and one with the draft
-moved, one after the other, and sends both the same requests. The controls at the end are servers
-with one part of the plug-in broken, which must not pass.
+A cell is RELEASE:TP:DRAFT_TP:ALGORITHM. Each launches a stock server and one with the draft moved,
+one after the other, and sends both the same requests. The controls at the end are servers with one
+part of the plug-in broken, which must not pass. The set `later` has the releases with entry points
+and the V2 worker, the others one of those before, with a sitecustomize and the V1 worker.
 """
 
 import json
+import os
+import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import requests
 
-from tests.plugin.controls import CONTROLS
+from tests.plugin.controls import CONTROLS, V1_CONTROLS
 from tests.sglang import build, proof
 from tests.sglang.serving import NEW, OLD, PROMPTS, case, chain
 from tuner.engine.base import Server
-from tuner.engine.sglang.releases import parse_version
+from tuner.engine.sglang.releases import Release, parse_version
 from tuner.errors import EngineFailure
 from tuner.sweep.model import ServerFlag
 
@@ -50,19 +54,78 @@ class Cell:
     def __str__(self) -> str:
         return f"{self.release}:{self.tp}:{self.draft_tp}:{self.algorithm}"
 
+    @property
+    def told(self) -> str:
+        """As a heading."""
+        return f"SGLang {self.release}, {self.algorithm}, tp {self.tp}, draft_tp {self.draft_tp}"
 
-PAIRWISE = (
-    Cell(OLD, 2, 1, "EAGLE3"),
-    Cell(OLD, 2, 1, "EAGLE"),
-    Cell(OLD, 2, 1, "STANDALONE"),
-    Cell(OLD, 2, 1, "NEXTN"),
-    Cell(OLD, 4, 2, "EAGLE3"),
-    Cell(OLD, 4, 1, "EAGLE"),
-    Cell(NEW, 2, 1, "EAGLE3"),
-    Cell(NEW, 2, 1, "EAGLE"),
-    Cell(NEW, 4, 2, "STANDALONE"),
-    Cell(NEW, 4, 2, "NEXTN"),
-)
+
+@dataclass(frozen=True)
+class Controlled:
+    """A cell and what is broken in it."""
+
+    cell: Cell
+    controls: Mapping[str, bool]
+    """Whether the answers should survive it."""
+    path: tuple[Path, ...]
+    """What the broken servers have on PYTHONPATH."""
+
+
+@dataclass(frozen=True)
+class CellSet:
+    """Cells that are run together, and what is shown beside them."""
+
+    cells: tuple[Cell, ...]
+    controlled: Controlled | None = None
+    mapped: Cell | None = None
+    """A draft at TP 1 that also gets a token map."""
+
+
+FIRST, SECOND, LAST = build.OLDER
+CONTROLS_AT = Path(__file__).parent / "controls"
+
+SETS = {
+    "later": CellSet(
+        (
+            Cell(OLD, 2, 1, "EAGLE3"),
+            Cell(OLD, 2, 1, "EAGLE"),
+            Cell(OLD, 2, 1, "STANDALONE"),
+            Cell(OLD, 2, 1, "NEXTN"),
+            Cell(OLD, 4, 2, "EAGLE3"),
+            Cell(OLD, 4, 1, "EAGLE"),
+            Cell(NEW, 2, 1, "EAGLE3"),
+            Cell(NEW, 2, 1, "EAGLE"),
+            Cell(NEW, 4, 2, "STANDALONE"),
+            Cell(NEW, 4, 2, "NEXTN"),
+        ),
+        Controlled(Cell(OLD, 2, 1, "EAGLE3"), CONTROLS, (CONTROLS_AT,)),
+    ),
+    LAST: CellSet(
+        (
+            Cell(LAST, 2, 1, "EAGLE3"),
+            Cell(LAST, 2, 1, "EAGLE"),
+            Cell(LAST, 2, 1, "STANDALONE"),
+            Cell(LAST, 4, 2, "EAGLE3"),
+            Cell(LAST, 4, 1, "EAGLE"),
+        ),
+        Controlled(Cell(LAST, 2, 1, "EAGLE3"), V1_CONTROLS, (CONTROLS_AT / "started", CONTROLS_AT)),
+        mapped=Cell(LAST, 2, 1, "EAGLE"),
+    ),
+    SECOND: CellSet(
+        (
+            Cell(SECOND, 2, 1, "EAGLE3"),
+            Cell(SECOND, 2, 1, "EAGLE"),
+            Cell(SECOND, 4, 2, "STANDALONE"),
+        )
+    ),
+    FIRST: CellSet(
+        (
+            Cell(FIRST, 2, 1, "EAGLE3"),
+            Cell(FIRST, 2, 1, "STANDALONE"),
+            Cell(FIRST, 4, 2, "EAGLE"),
+        )
+    ),
+}
 """Each release with each algorithm and each algorithm with each kind of block, not all three."""
 
 
@@ -71,13 +134,17 @@ class Outcome:
     """What a server said to one request."""
 
     tokens: list[int]
-    histogram: list[int]
     verifies: int
+    accepted: int
+    """Drafts."""
+    histogram: list[int] | None
+    """None: 0.5.8 counts none."""
 
 
-def answered(reply: dict[str, Any], histogram: str) -> Outcome:
-    meta = reply["meta_info"]
-    return Outcome(reply["output_ids"], meta[histogram], meta["spec_verify_ct"])
+def answered(reply: dict[str, Any], release: Release) -> Outcome:
+    meta, names = reply["meta_info"], (release.text("correct_drafts"), release.text("histogram"))
+    accepted, histogram = (None if name is None else meta[name] for name in names)
+    return Outcome(reply["output_ids"], meta["spec_verify_ct"], accepted, histogram)
 
 
 def generate(url: str, ids: Any, **sampling: Any) -> Any:
@@ -96,11 +163,11 @@ def abort_midway(url: str) -> None:
         next(reply.iter_lines())
 
 
-def requests_of(server: Server, histogram: str) -> Iterator[tuple[str, list[Outcome]]]:
+def requests_of(server: Server, release: Release) -> Iterator[tuple[str, list[Outcome]]]:
     """The parts of the comparison, by name."""
 
     def several(replies: list[dict[str, Any]]) -> list[Outcome]:
-        return [answered(reply, histogram) for reply in replies]
+        return [answered(reply, release) for reply in replies]
 
     url = server.url
     yield "batch 1", several([generate(url, list(prompt)) for prompt in PROMPTS])
@@ -115,7 +182,12 @@ def requests_of(server: Server, histogram: str) -> Iterator[tuple[str, list[Outc
 
 
 def run(
-    cell: Cell, draft_tp: int | str, folder: Path, python: Path | None = None, **env: str
+    cell: Cell,
+    draft_tp: int | str,
+    folder: Path,
+    python: Path | None = None,
+    flags: Mapping[str, ServerFlag] = MappingProxyType({}),
+    **env: str,
 ) -> dict[str, list[Outcome]]:
     """Every part from one server, of another `python` than the release's where one is named.
 
@@ -123,12 +195,10 @@ def run(
     """
     of = case(cell.release, cell.algorithm, cell.tp, python)
     point = replace(chain(3), draft_tp=draft_tp)  # type: ignore[arg-type]
-    config = of.config(point, FLAGS, env)
-    histogram = parse_version(cell.release).text("histogram")
-    assert histogram is not None
+    config = of.config(point, {**FLAGS, **flags}, env)
     server = of.engine.launch(config, folder / f"{cell}-{draft_tp}.log", 0)
     try:
-        return dict(requests_of(server, histogram))
+        return dict(requests_of(server, parse_version(cell.release)))
     finally:
         server.stop()
 
@@ -141,14 +211,33 @@ def stock_of(cell: Cell, folder: Path) -> dict[str, list[Outcome]]:
 
 def compare(cell: Cell, folder: Path, say: Callable[[str], None]) -> bool:
     """True where the moved draft answers as the stock server does."""
-    stock = stock_of(cell, folder)
-    moved = run(cell, cell.draft_tp, folder)
+    return all_equal(stock_of(cell, folder), run(cell, cell.draft_tp, folder), say)
+
+
+def compare_mapped(cell: Cell, folder: Path, say: Callable[[str], None]) -> bool:
+    """True where a draft at TP 1 with a token map answers as the stock server at TP 1 does.
+
+    The stock server at a larger TP picks the map's rows from one shard of the head.
+    """
+    path = folder / "even_tokens.pt"
+    program = f"import torch; torch.save(list(range(0, 512, 2)), {str(path)!r})"
+    python = build.interpreter(cell.release)
+    subprocess.run([str(python), "-c", program], check=True)
+    flags: dict[str, ServerFlag] = {"speculative-token-map": str(path)}
+    stock = run(replace(cell, tp=1), "target", folder, flags=flags)
+    return all_equal(stock, run(cell, cell.draft_tp, folder, flags=flags), say)
+
+
+def all_equal(
+    stock: dict[str, list[Outcome]], moved: dict[str, list[Outcome]], say: Callable[[str], None]
+) -> bool:
+    """Says each part's outcome."""
     same = True
     for part, expected in stock.items():
         equal = expected == moved[part]
         same &= equal
         verifies = sum(each.verifies for each in expected)
-        drafted = sum(k * n for each in expected for k, n in enumerate(each.histogram))
+        drafted = sum(each.accepted for each in expected)
         say(
             f"  {part:<28}{'equal' if equal else 'DIFFERENT':<10}{len(expected)} requests, "
             f"{sum(len(each.tokens) for each in expected)} tokens, {verifies} verifies, "
@@ -157,13 +246,14 @@ def compare(cell: Cell, folder: Path, say: Callable[[str], None]) -> bool:
     return same
 
 
-def breaks(control: str, passes: bool, folder: Path, say: Callable[[str], None]) -> bool:
+def breaks(
+    of: Controlled, control: str, passes: bool, folder: Path, say: Callable[[str], None]
+) -> bool:
     """True where a server with this part broken is noticed, or does not matter as it should."""
-    cell = Cell(OLD, 2, 1, "EAGLE3")
-    stock = stock_of(cell, folder)
-    path = str(Path(__file__).parent / "controls")
+    stock = stock_of(of.cell, folder)
+    path = os.pathsep.join(map(str, of.path))
     try:
-        moved = run(cell, 1, folder, SPECBENCH_CONTROL=control, PYTHONPATH=path)
+        moved = run(of.cell, of.cell.draft_tp, folder, SPECBENCH_CONTROL=control, PYTHONPATH=path)
         seen = "equal" if moved == stock else "different answers"
     except (EngineFailure, requests.RequestException, json.JSONDecodeError) as error:
         seen = f"{type(error).__name__}: {str(error)[:90]}"
@@ -173,20 +263,26 @@ def breaks(control: str, passes: bool, folder: Path, say: Callable[[str], None])
 
 
 def main() -> int:
-    asked = proof.parser(__doc__, "the pairwise set and the controls").parse_args()
+    parser = proof.parser(__doc__, "the set's, and what else it has")
+    parser.add_argument("--set", choices=SETS, default="later", help="default: %(default)s")
+    asked = parser.parse_args()
     say = proof.Lines(asked.log)
-    cells = [_cell(text) for text in asked.cells] if asked.cells is not None else list(PAIRWISE)
-    build.build(build.DEFAULT)
+    of = SETS[asked.set] if asked.cells is None else CellSet(tuple(map(_cell, asked.cells)))
+    build.build(build.DEFAULT, sorted({cell.release for cell in of.cells}))
     right = True
     say("draft TP against the stock server, SGLang on a CPU (gloo), float32, chains of 3 drafts")
-    with tempfile.TemporaryDirectory() as folder:
-        for cell in cells:
-            say(f"SGLang {cell.release}, {cell.algorithm}, tp {cell.tp}, draft_tp {cell.draft_tp}")
-            right &= compare(cell, Path(folder), say)
-        if asked.cells is None:
-            say("controls: one part broken, SGLang 0.5.17, EAGLE3, tp 2, draft_tp 1")
-            for control, passes in CONTROLS.items():
-                right &= breaks(control, passes, Path(folder), say)
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        for cell in of.cells:
+            say(cell.told)
+            right &= compare(cell, folder, say)
+        if of.mapped is not None:
+            say(f"{of.mapped.told}, both with a token map, the stock server at tp 1")
+            right &= compare_mapped(of.mapped, folder, say)
+        if of.controlled is not None:
+            say(f"controls: one part broken, {of.controlled.cell.told}")
+            for control, passes in of.controlled.controls.items():
+                right &= breaks(of.controlled, control, passes, folder, say)
     say("all as it should be" if right else "NOT as it should be")
     return 0 if right else 1
 

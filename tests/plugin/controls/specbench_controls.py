@@ -1,6 +1,7 @@
 """Breaks one part of the draft-TP plug-in inside a server; CONTROL names it."""
 
 import os
+from contextlib import nullcontext
 from typing import Any
 
 from specbench_sglang import groups, sync, weights, workers  # type: ignore[import-not-found]
@@ -13,6 +14,8 @@ def load() -> None:
         weights.reshare = lambda _worker, embed, head: (embed, head)
     elif CONTROL == "no pool scope":
         workers._scoped = lambda _scope, function: function
+    elif CONTROL == "no scope":
+        groups.draft_scope = lambda *_args, **_options: nullcontext()
     elif CONTROL == "garbled replica":
         agreed = sync._agreed
         sync._agreed = lambda tensors: agreed(_garbled(tensors))

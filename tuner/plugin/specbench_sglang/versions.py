@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from .problems import NotPatched
 
-PROVEN = ("0.5.17", "0.5.23")
+PROVEN = ("0.5.8", "0.5.9", "0.5.10", "0.5.17", "0.5.23")
 """Outputs and accepted counts equal to the stock server's; docs/draft_tp.md and
 docs/step_switch.md say on what."""
 PROVEN_ON_GPUS = ("0.5.17",)
