@@ -11,6 +11,7 @@ from tuner.errors import UserError
 from tuner.ledger.fleet_line import WorkerSettings
 from tuner.ledger.newest import no_run_words
 from tuner.sweep.fields import Strict
+from tuner.whole import read_bytes
 
 FORMAT = 1
 """Of run.json; trials.jsonl has its own."""
@@ -56,8 +57,7 @@ def read_settings(path: Path) -> RunSettings:
     """Those of the run in that folder. Raises UserError where it is none or of a newer version."""
     settings_file = path / "run.json"
     try:
-        require_file(settings_file)
-        data = json.loads(settings_file.read_bytes())
+        data = json.loads(read_bytes(settings_file))
     except FileNotFoundError as error:
         raise UserError(no_run_words(path), path) from error
     except OSError as error:
@@ -75,9 +75,3 @@ def read_settings(path: Path) -> RunSettings:
         place = ".".join(map(str, first["loc"]))
         message = f"this is not what specbench wrote: {place}: {first['msg']}"
         raise UserError(message, settings_file) from error
-
-
-def require_file(path: Path) -> None:
-    """Raises UserError for what is there and no file: a pipe would be waited for, for ever."""
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise UserError("this is no file, restore it", path)
