@@ -6,6 +6,7 @@ A run folder may be a stranger's, unpacked from anywhere. A pipe would be waited
 
 import ast
 import os
+import re
 import signal
 from collections.abc import Callable, Iterator
 from itertools import product
@@ -131,3 +132,14 @@ def test_every_file_of_a_run_folder_is_read_by_the_same_door() -> None:
             if calls:
                 found[path.as_posix()] = len(calls)
     assert found == OWN
+
+
+@pytest.mark.parametrize("number", ["true", "0", "-1", "1.5", '"1"', "2", "null"])
+def test_a_format_that_is_none_is_refused(run: Run, number: str) -> None:
+    """Otherwise a file of another meaning is read as if it had this one's."""
+    for path in (run.trials_file, run.settings_file):
+        text = path.read_text()
+        path.write_text(text.replace('"format": 1', f'"format": {number}', 1))
+        with pytest.raises(UserError, match=re.escape(path.name)):
+            Run.open(run.path).records()
+        path.write_text(text)

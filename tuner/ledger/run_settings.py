@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Final, Literal
 from uuid import uuid4
 
 from pydantic import Field, ValidationError
@@ -13,14 +14,14 @@ from tuner.ledger.newest import no_run_words
 from tuner.sweep.fields import Strict
 from tuner.whole import read_bytes
 
-FORMAT = 1
+FORMAT: Final = 1
 """Of run.json; trials.jsonl has its own."""
 
 
 class RunSettings(Strict):
     """run.json: what the command line and the prompts added to the sweep file."""
 
-    format: int = FORMAT
+    format: Literal[1] = FORMAT
     specbench: str = __version__
     """The version that began the run."""
     identity: str = Field(default_factory=lambda: uuid4().hex)
@@ -65,6 +66,8 @@ def read_settings(path: Path) -> RunSettings:
     except (ValueError, RecursionError) as error:
         raise UserError("this is not JSON, restore it or begin a new run", settings_file) from error
     found = data.get("format") if isinstance(data, dict) else None
+    if isinstance(found, bool):  # true is 1 to Python
+        raise UserError("format is no number, restore it or begin a new run", settings_file)
     if isinstance(found, int) and found > FORMAT:
         message = f"the run has format {found}, this specbench reads up to {FORMAT}: upgrade it"
         raise UserError(message, settings_file)
