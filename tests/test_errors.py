@@ -5,18 +5,8 @@ import pytest
 from tuner.errors import EngineFailure, Failure, UserError, one_line, printable
 
 STEERING = [
-    *["\x1b]0;owned\x07", "\x1b[2J", "\x9b31m", "\r", "\x08", "\u202e", "\u2066", "\x00"],
-    "\x85",
-]
-    "\x1b]0;owned\x07",
-    "\x1b[2J",
-    "\x9b31m",
-    "\r",
-    "\x08",
-    "\u202e",
-    "\u2066",
-    "\x00",
-    "\x85",
+    *("\x1b]0;owned\x07", "\x1b[2J", "\x9b31m", "\r", "\x08", "\u202e", "\u2066"),
+    *("\x00", "\x85"),
 ]
 
 
