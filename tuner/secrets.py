@@ -9,8 +9,10 @@ word are hidden by name alone.
 import json
 import re
 import shlex
+from bisect import bisect
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from urllib.parse import quote, unquote
 
 
@@ -104,6 +106,7 @@ class Span:
     variable: str
 
 
+@lru_cache(maxsize=4096)
 def is_secret(name: str) -> bool:
     """Whether what has this name is a secret: a flag, a variable, a key, in any spelling."""
     words = [word.lower() for word in _WORDS.findall(name)]
@@ -147,27 +150,37 @@ def spans(text: str) -> list[Span]:
     for pattern in _PATTERNS:
         for match in pattern.finditer(text):
             span = _span(match)
-            if span is not None and not any(
-                span.start < other.end and other.start < span.end for other in found
-            ):
-                found.append(span)
-    return sorted(found, key=lambda span: span.start)
+            if span is None:
+                continue
+            place = bisect(found, span.start, key=_start)  # a log may have a secret in each line
+            if place and found[place - 1].end > span.start:
+                continue
+            if place == len(found) or found[place].start >= span.end:
+                found.insert(place, span)
+    return found
+
+
+def _start(span: Span) -> int:
+    return span.start
 
 
 def _span(match: re.Match[str]) -> Span | None:
     groups, value = match.groupdict(), match["value"]
+    name = groups.get("name")
+    # First, since most of what a log has is none.
+    if name is not None and name.lower() != "bearer" and not is_secret(name):
+        return None
     start, end = match.span("value")
     is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
     if is_quoted:
         value, start, end = value[1:-1], start + 1, end - 1
-    name = groups.get("name")
     if not _is_value(value):
         return None
     if "url" in groups:
         return Span(start, end, URL_PASSWORD)
     if name is None or name.lower() == "bearer":
         return Span(start, end, "TOKEN")
-    if not is_secret(name) or value == variable_of(name):  # the latter: argparse's usage
+    if value == variable_of(name):  # argparse's usage
         return None
     is_count = not is_quoted and re.fullmatch(r"[-+0-9.,e]+", value) is not None
     if is_count and name.lower().endswith("token"):
