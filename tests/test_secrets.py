@@ -337,7 +337,7 @@ def test_best_sh_works_once_its_variables_are_set(secret: str) -> None:
 
 
 def test_a_log_with_a_secret_in_each_line_is_hidden_line_by_line() -> None:
-    """Each was held against all before it: to seal such a log took hours, and Ctrl-C had to wait."""
+    """Each was held against all before it: such a log was sealed for hours, Ctrl-C waiting."""
     line = "GET /generate Authorization: Bearer abcdefghijklmnop1234567, api_key='s3cret-{}'\n"
     text = "".join(line.format(n) for n in range(30_000))
     shown = secrets.hidden(text)

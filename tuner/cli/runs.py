@@ -15,6 +15,7 @@ from tuner.campaign.workers import resume_words
 from tuner.errors import UserError
 from tuner.ledger.at_work import State, read_state
 from tuner.ledger.ended import read_ended
+from tuner.ledger.fleet_line import FleetLine, read_fleet
 from tuner.ledger.leftover import clear, leftovers
 from tuner.ledger.newest import RESULTS
 from tuner.ledger.run import Run
@@ -70,6 +71,7 @@ def status_of(run: Run) -> dict[str, Any]:
             "by_concurrency": {str(k): each.value for k, each in speedups_of(best).items()},
         },
         "report": str(run.report_md) if run.report_md.exists() else None,
+        "worker": None if (worker := read_fleet(run.fleet_file)) is None else worker.model_dump(),
     }
 
 
@@ -111,6 +113,8 @@ def _lines(found: dict[str, Any]) -> list[str]:
             lines.append(f"  {about}{now['doing']}{window}{level} (said {now['told']})")
     count = f"  {found['done']} of {found['wanted']} candidates"
     lines.append(count + (f", {found['failed']} without numbers" if found["failed"] else ""))
+    if found["worker"] is not None:
+        lines.append(f"  {FleetLine.model_validate(found['worker']).words(found['done'])}")
     if best is not None and best["speedup"] is not None:
         name = best["configuration"] or "the server as it is"
         levels = best["by_concurrency"]
