@@ -11,7 +11,6 @@ import click
 from tuner.answer.alike import by_samples
 from tuner.answer.choice import fastest_candidate
 from tuner.answer.fastest import speedups_of
-from tuner.campaign.workers import resume_words
 from tuner.errors import UserError
 from tuner.ledger.at_work import State, read_state
 from tuner.ledger.ended import read_ended
@@ -140,7 +139,7 @@ def _due(found: dict[str, Any]) -> list[str]:
         lines.append(f"  ended early: {found['ended_early']}")
     if found["done"] >= found["wanted"] and found["closing_missing"]:
         lines.append("  closing launches are missing")
-    return [*lines, f"  go on with: {resume_words(Run.open(Path(found['run'])))}"]
+    return [*lines, f"  go on with: {Run.open(Path(found['run'])).resume_command}"]
 
 
 _STATES = {
@@ -165,7 +164,7 @@ def ask_to_stop(path: Path) -> None:
     if state != "elsewhere" and not run.is_being_written:  # it ended in this moment
         run.stop_file.unlink(missing_ok=True)
     click.echo(f"{path}: ends after the trial that runs, with a report")
-    click.echo(f"it can go on later: {resume_words(run)}")
+    click.echo(f"it can go on later: {run.resume_command}")
 
 
 def clean(paths: list[Path], is_asked_for_all: bool, does: bool) -> int:
