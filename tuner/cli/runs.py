@@ -1,6 +1,7 @@
 """`specbench status`, `stop` and `clean`: runs that go on, and what is left of those that died."""
 
 import json
+import shlex
 import socket
 from dataclasses import asdict
 from pathlib import Path
@@ -49,10 +50,10 @@ def status_of(run: Run) -> dict[str, Any]:
     # As the report has it: over all launches of the baseline.
     settled, spec = settle(run), sweep.search.objective
     best, value = fastest_candidate(settled.ledger, spec, by_samples(settled, spec))
-    wanted = _wanted(run)
+    wanted, state = _wanted(run), _state(run, is_held, told)
     return {
         "run": str(run.path),
-        "state": _state(run, is_held, told),
+        "state": state,
         "now": None if told is None else asdict(told),
         "done": len(ledger.candidates),
         "wanted": wanted,
@@ -70,6 +71,7 @@ def status_of(run: Run) -> dict[str, Any]:
             "by_concurrency": {str(k): each.value for k, each in speedups_of(best).items()},
         },
         "report": str(run.report_md) if run.report_md.exists() else None,
+        "report_is_old": state == "killed" and bool(ledger.records) and _is_old(run),
         "worker": None if (worker := read_fleet(run.fleet_file)) is None else worker.model_dump(),
     }
 
@@ -80,6 +82,14 @@ def _state(run: Run, is_held: bool, told: State | None) -> str:
     if told is not None:
         return "killed" if told.host == socket.gethostname() else "elsewhere"
     return "killed" if run.running else "ended"
+
+
+def _is_old(run: Run) -> bool:
+    """Whether a trial ended after the report was written, or none was."""
+    try:
+        return run.report_md.stat().st_mtime < run.trials_file.stat().st_mtime
+    except OSError:
+        return True
 
 
 def _wanted(run: Run) -> int:
@@ -124,7 +134,10 @@ def _lines(found: dict[str, Any]) -> list[str]:
         lines.append(f"  about {spell_time(now['left_s'])} left")
     if found["state"] in ("killed", "ended"):
         lines += _due(found)
-    if found["report"] is not None:
+    if found["report_is_old"]:
+        path = shlex.quote(found["run"])
+        lines.append(f"  its report is missing or older: write it with: specbench report {path}")
+    elif found["report"] is not None:
         lines.append(f"  report: {found['report']}")
     return lines
 
