@@ -399,15 +399,20 @@ def test_two_hosts_beside_a_broken_one_measure_all(tmp_path: Path) -> None:
 
 
 def test_a_point_that_fails_by_itself_is_told_and_not_tried_again(tmp_path: Path) -> None:
-    """Only failures in a row are a host's; also where nothing comes after the failure."""
-    loaded = a_sweep(tmp_path, "sampler: random, stages: [], trials: 3")
+    """Only failures in a row are a host's, or end a run; also where nothing comes after one."""
+    loaded = a_sweep(tmp_path, "sampler: random, stages: [], trials: 7")
     url = shared_file(tmp_path)
     one, other = (PlayedWorker.begin(loaded, url, name) for name in ("one", "other"))
-    one.lose = {1, 2, 4, 5}  # the first candidate's launches and the last one's
+    outcomes = ["failed", "failed", "ok", "failed", "failed", "ok", "failed"]
+    launch = 1
+    for outcome in outcomes:
+        if outcome == "failed":
+            one.lose |= {launch, launch + 1}
+        launch += 2 if outcome == "failed" else 1
     together(one)
-    assert [each.outcome for each in one.run.ledger().candidates] == ["failed", "ok", "failed"]
+    assert [each.outcome for each in one.run.ledger().candidates] == outcomes
     told = another(loaded, url).look().told
-    assert [each.verdict.outcome for each in told] == ["failed", "ok", "failed"]
+    assert [each.verdict.outcome for each in told] == outcomes
     together(other)
     assert other.points == []
 

@@ -8,8 +8,10 @@ import uuid
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.engine import launching
+from tuner.engine.footprint import footprints
 from tuner.engine.process import MARK, ProcessTree, child_environment
 from tuner.engine.server_log import HEAD_BYTES, MOST_BYTES, TAIL_BYTES, ServerLog
 
@@ -78,6 +80,25 @@ def test_a_server_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     printed_pid(tmp_path)
     launch.stop()
     assert launch.exit_status() == -signal.SIGKILL
+
+
+def test_ctrl_c_in_the_middle_of_a_stop_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To end a server takes seconds, in which somebody presses it again."""
+    launch = tree(tmp_path, DISGUISED)
+    child, ask = printed_pid(tmp_path), ProcessTree._ask
+
+    def interrupted(self: ProcessTree) -> None:
+        signal.raise_signal(signal.SIGINT)
+        ask(self)
+
+    monkeypatch.setattr(ProcessTree, "_ask", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        launch.stop()
+    launching.wait_for(lambda: launching.is_gone(child))
+    assert launch.exit_status() is not None and launch.members() == set()
+    assert footprints(tmp_path) == []
 
 
 def test_the_exit_status_is_kept_until_stop(tmp_path: Path) -> None:
