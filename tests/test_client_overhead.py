@@ -1,5 +1,7 @@
 """The benchmark of load clients: it plays, counts and paces as its figures take for granted."""
 
+import argparse
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
@@ -8,7 +10,9 @@ import pytest
 from benchmarks.client_overhead.__main__ import table
 from benchmarks.client_overhead.entrants import OURS, RIVALS, Entrant, Load, why_missing
 from benchmarks.client_overhead.measure import Measured, Pace, RunFailed, measure
-from benchmarks.client_overhead.server import chat, completions, generate
+from benchmarks.client_overhead.server import Connection, Play, chat, completions, generate
+
+ASKED = b"POST /generate HTTP/1.1\r\ncontent-length: 2\r\n\r\n{}"
 
 
 @pytest.mark.parametrize("entrant", OURS, ids=lambda each: each.name)
@@ -38,7 +42,52 @@ def test_a_flood_is_read_whole_and_told_in_a_row() -> None:
     assert row["tok_s"] > 0 and row["cpu_s_per_million_tokens"] > 0
 
 
-def test_a_load_of_no_tick_has_no_ratio() -> None:
+class Reader(asyncio.Transport):
+    """A client's end: it counts events, and takes no more while told so."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.events = 0
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.events += bytes(data).count(b"data: {")
+
+    def is_closing(self) -> bool:
+        return False
+
+
+async def turns() -> None:
+    for _ in range(100):
+        await asyncio.sleep(0)
+
+
+def test_a_flood_goes_on_whoever_reads_slowly() -> None:
+    """A request that came while another's connection was full was never answered, and the
+    benchmark hung."""
+    options = {"tokens": 64, "incremental": True, "pace_ms": 0.0, "ttft_ms": 0.0, "burst": 1}
+    wanted = argparse.Namespace(**options, warmups=0, requests=9, last=1)
+
+    async def flood() -> tuple[int, int, int]:
+        play = Play(wanted)
+        readers = [Reader(), Reader()]
+        slow, quick = (Connection(play) for _ in readers)
+        for connection, reader in zip((slow, quick), readers, strict=True):
+            connection.connection_made(reader)
+        slow.data_received(ASKED)
+        slow.pause_writing()
+        await turns()
+        quick.data_received(ASKED)
+        await turns()
+        held = readers[0].events
+        slow.resume_writing()
+        await turns()
+        return held, readers[0].events, readers[1].events
+
+    held, slow, quick = asyncio.run(flood())
+    assert (held, slow, quick) == (0, 64, 64)
+
+
+def test_a_load_without_measured_cpu_time_has_no_ratio() -> None:
     """A division by its 0 would cost the figures of all that ran before."""
     found = measure(OURS[0], Load(1, 1, 2), Pace())
     (row,) = table([replace(found, cpu_s=0.0)])

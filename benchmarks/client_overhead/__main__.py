@@ -61,7 +61,7 @@ def table(found: Sequence[Measured]) -> list[dict[str, Any]]:
             ours = row
         same = ours and (each.concurrency, each.paced) == (ours["concurrency"], ours["paced"])
         if same:
-            # The kernel counts in ticks of 10 ms, so that of a small load can be 0.
+            # A load of milliseconds can be over before the client's clock is first read.
             least = ours["cpu_s_per_million_tokens"]
             row["times_our_cpu"] = row["cpu_s_per_million_tokens"] / least if least else None
             row["times_our_speed"] = row["tok_s"] / ours["tok_s"]

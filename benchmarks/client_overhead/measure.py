@@ -9,6 +9,7 @@ server's word on its pipe.
 import contextlib
 import json
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -25,6 +26,8 @@ from benchmarks.client_overhead.entrants import CHECKOUT, Entrant, Figures, Load
 
 TIMEOUT_S = 240.0
 """Of one client's run."""
+GRACE_S = 5.0
+"""Within which a busy server sees that a client has read all and ended."""
 
 
 @dataclass(frozen=True)
@@ -72,29 +75,28 @@ def measure(entrant: Entrant, load: Load, pace: Pace) -> Measured:
     """Run it. Raises RunFailed."""
     with tempfile.TemporaryDirectory() as name, playing(entrant, load, pace) as server:
         folder = Path(name)
-        url = f"http://127.0.0.1:{said(server)['port']}"
+        until = time.monotonic() + TIMEOUT_S
+        url = f"http://127.0.0.1:{said(server, None, until)['port']}"
         words = [*pinned(1), str(entrant.program), *entrant.command(url, load, folder)]
         with (folder / "stdout").open("w") as out, (folder / "stderr").open("w") as errors:
             client = subprocess.Popen(
                 words, stdout=out, stderr=errors, env=environment(entrant), cwd=CHECKOUT
             )
-        killer = ending(client, server)
         try:
-            begun = said(server)
+            begun = said(server, client, until)
             before = cpu_seconds(client.pid)
-            ended = said(server)
+            ended = said(server, client, until)
             spent = cpu_seconds(client.pid) - before
-            client.wait()
+            client.wait(max(0.0, until - time.monotonic()))
             figures = entrant.read(folder)
-        except (LookupError, OSError, ValueError, TypeError) as failure:
-            client.wait()
+        except (LookupError, OSError, ValueError, TypeError, subprocess.TimeoutExpired) as failure:
+            stop_tree(client.pid)
             tail = (folder / "stderr").read_text()[-400:] or (folder / "stdout").read_text()[-400:]
             message = f"{entrant.name} did not do its load ({failure!r}): {' '.join(tail.split())}"
             raise RunFailed(message) from failure
         finally:
             stop_tree(client.pid)
-            killer.terminate()
-            killer.wait()
+            client.wait()
     wall = ended["ended"] - begun["begun"]
     count = load.requests * load.tokens
     wait, take = ended["wait_s"], ended["take_s"]
@@ -113,7 +115,7 @@ def measure(entrant: Entrant, load: Load, pace: Pace) -> Measured:
 
 
 @contextlib.contextmanager
-def playing(entrant: Entrant, load: Load, pace: Pace) -> Iterator[subprocess.Popen[str]]:
+def playing(entrant: Entrant, load: Load, pace: Pace) -> Iterator[subprocess.Popen[bytes]]:
     words = [
         *pinned(0),
         *(sys.executable, "-m", "benchmarks.client_overhead.server"),
@@ -122,7 +124,8 @@ def playing(entrant: Entrant, load: Load, pace: Pace) -> Iterator[subprocess.Pop
         *("--pace-ms", str(pace.each_ms), "--ttft-ms", str(pace.first_ms)),
         *(["--incremental"] if entrant.incremental else []),
     ]
-    server = subprocess.Popen(words, stdout=subprocess.PIPE, text=True, cwd=CHECKOUT)
+    # Without a buffer here: what is in the pipe is all that was said and not yet read.
+    server = subprocess.Popen(words, stdout=subprocess.PIPE, bufsize=0, cwd=CHECKOUT)
     try:
         yield server
     finally:
@@ -130,31 +133,28 @@ def playing(entrant: Entrant, load: Load, pace: Pace) -> Iterator[subprocess.Pop
         server.communicate()
 
 
-def said(server: subprocess.Popen[str]) -> dict[str, float]:
-    """The server's next word. Raises ValueError where it has ended."""
+def said(
+    server: subprocess.Popen[bytes], client: subprocess.Popen[bytes] | None, until: float
+) -> dict[str, float]:
+    """The server's next word, one line in one write.
+
+    Raises ValueError when the server has ended, when the client failed or ended some seconds ago
+    without having read all, and at `until` (seconds of CLOCK_MONOTONIC).
+    """
     assert server.stdout is not None
+    while not select.select([server.stdout], [], [], 0.5)[0]:
+        over = client and os.waitid(os.P_PID, client.pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+        if over and over.si_status:
+            raise ValueError(f"it ended with {over.si_status}")
+        if over:
+            until = min(until, time.monotonic() + GRACE_S)
+        if time.monotonic() > until:
+            raise ValueError("the load was not done in time")
     line = server.stdout.readline()
     if not line:
-        raise ValueError("the load was not done in time")
+        raise ValueError("the server ended")
     found: dict[str, float] = json.loads(line)
     return found
-
-
-def ending(client: subprocess.Popen[bytes], server: subprocess.Popen[str]) -> Any:
-    """Ends the server, and with it the waiting, when the client has ended or hangs."""
-    code = (
-        "import os, signal, sys, time\n"
-        "client, server, until = int(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])\n"
-        "def runs():\n"
-        "    try: return open(f'/proc/{client}/stat').read().rpartition(') ')[2][0] != 'Z'\n"
-        "    except OSError: return False\n"
-        "while runs() and time.monotonic() < until: time.sleep(0.5)\n"
-        "if runs(): os.kill(client, signal.SIGKILL)\n"
-        "os.kill(server, signal.SIGTERM)\n"
-    )
-    until = time.monotonic() + TIMEOUT_S
-    words = [*pinned(0), sys.executable, "-c", code, str(client.pid), str(server.pid), str(until)]
-    return subprocess.Popen(words, stderr=subprocess.DEVNULL)
 
 
 def cores() -> list[int]:

@@ -127,6 +127,8 @@ class Play:
         self.open: set[Connection] = set()
         self.due: list[tuple[float, int, Connection]] = []
         self._timer: asyncio.TimerHandle | None = None
+        self._turn: asyncio.Handle | None = None
+        """The next `_flood`."""
         self._loop = asyncio.get_running_loop()
 
     def begin(self, connection: "Connection", now: float) -> bool:
@@ -138,9 +140,8 @@ class Play:
             heapq.heappush(self.due, (now + self.ttft, self.came, connection))
             self._arm()
         else:
-            if not self.open:
-                self._loop.call_soon(self._flood)
             self.open.add(connection)
+            self.flood()
         return self.came > self.warmups + self.requests - self.last
 
     def ended(self) -> None:
@@ -151,18 +152,18 @@ class Play:
             mean_wait, mean_take = sum(waits) / len(waits), sum(takes) / len(takes)
             say(ended=time.monotonic(), wait_s=mean_wait, take_s=mean_take, requests=len(takes))
 
+    def flood(self) -> None:
+        """Go on, if not about to: a request came, or a connection takes data again."""
+        if self._turn is None and any(not connection.paused for connection in self.open):
+            self._turn = self._loop.call_soon(self._flood)
+
     def _flood(self) -> None:
         """A burst for each connection that takes it, then the loop's turn to read."""
+        self._turn = None
         for connection in list(self.open):
             if not connection.paused and not connection.write(self.burst):
                 self.open.discard(connection)
-        if any(not connection.paused for connection in self.open):
-            self._loop.call_soon(self._flood)
-
-    def resumed(self) -> None:
-        """A connection takes data again, after none did."""
-        if not self.pace and sum(not each.paused for each in self.open) == 1:
-            self._loop.call_soon(self._flood)
+        self.flood()
 
     def _arm(self) -> None:
         if self._timer is not None:
@@ -199,7 +200,7 @@ class Connection(asyncio.Protocol):
 
     def resume_writing(self) -> None:
         self.paused = False
-        self._play.resumed()
+        self._play.flood()
 
     def connection_lost(self, _: Exception | None) -> None:
         self._play.open.discard(self)

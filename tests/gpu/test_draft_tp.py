@@ -20,7 +20,7 @@ from tests.engine.launching import Case
 from tests.gpu.beside import beside_each_other
 from tests.gpu.conftest import INTERPRETER
 from tests.plugin.matrix import BATCH, Outcome, answered, generate
-from tests.sglang.serving import DRAFTS, PROMPTS, TARGET, chain, log_of
+from tests.sglang.serving import PROMPTS, chain, log_of, named
 from tuner.engine.base import Server
 from tuner.engine.sglang.engine import SglangEngine
 from tuner.engine.sglang.releases import parse_version
@@ -54,8 +54,7 @@ ENV = {
 
 def case(models: Path, algorithm: str, python: str, flags: dict[str, ServerFlag]) -> Case:
     """The tiny target on TP 2 with the algorithm's draft."""
-    target, draft = str(models / TARGET), str(models / DRAFTS[algorithm])
-    model = ModelSpec(target=target, draft=draft, algorithm=algorithm, tp=2)  # type: ignore[arg-type]
+    model = ModelSpec(**named(algorithm, models), tp=2)
     spec = EngineSpec(kind="sglang", python=python)
     limits = TimeoutSpec(launch=400.0, request=120.0)
     return Case(SglangEngine(spec, limits, ServerSpec(flags=flags)), model, flags)

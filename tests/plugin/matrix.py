@@ -55,11 +55,13 @@ PAIRWISE = (
     Cell(OLD, 2, 1, "EAGLE3"),
     Cell(OLD, 2, 1, "EAGLE"),
     Cell(OLD, 2, 1, "STANDALONE"),
+    Cell(OLD, 2, 1, "NEXTN"),
     Cell(OLD, 4, 2, "EAGLE3"),
     Cell(OLD, 4, 1, "EAGLE"),
     Cell(NEW, 2, 1, "EAGLE3"),
     Cell(NEW, 2, 1, "EAGLE"),
     Cell(NEW, 4, 2, "STANDALONE"),
+    Cell(NEW, 4, 2, "NEXTN"),
 )
 """Each release with each algorithm and each algorithm with each kind of block, not all three."""
 

@@ -1,4 +1,4 @@
-"""Writes tiny models with made-up weights: a target and three drafts that agree with it in part.
+"""Writes tiny models with made-up weights: targets, and drafts that agree with them in part.
 
     python make_models.py FOLDER [SHAPE]     with torch and safetensors; the same weights every time
 
@@ -6,6 +6,7 @@ FOLDER/tiny_w8          the target, a Llama of 8 layers
 FOLDER/tiny_draft_w2    a Llama of 2 layers: a STANDALONE draft
 FOLDER/tiny_eagle3_w1   an EAGLE-3 draft of 1 layer that knows every second token
 FOLDER/tiny_eagle_w1    an EAGLE draft of 1 layer that shares the target's embedding and head
+FOLDER/tiny_mimo_w8     a target of 8 layers with a dense layer of its own for drafts: NEXTN
 
 Plain random weights would have no draft accepted. Here the layers add little to a token's
 embedding, so that the next token follows mostly from the present one, and a draft that has the
@@ -145,6 +146,32 @@ def eagle(shape: Shape) -> Weights:
     return weights
 
 
+def biased(weights: Weights, generator: torch.Generator) -> Weights:
+    """The same layers with the biases that Qwen2's attention has."""
+    found = dict(weights)
+    for name, weight in weights.items():
+        if name.endswith(("q_proj.weight", "k_proj.weight", "v_proj.weight")):
+            bias = 0.1 * torch.randn(weight.shape[0], generator=generator)
+            found[name.replace(".weight", ".bias")] = bias
+    return found
+
+
+def mimo(shape: Shape, layers: int) -> Weights:
+    """The draft layer is EAGLE's with the hidden state before the embedding, and normalised."""
+    generator = torch.Generator().manual_seed(6)
+    mix = [0.1 * normal(generator, shape.hidden, shape.hidden), torch.eye(shape.hidden)]
+    prefix = "model.mtp_layers.0."
+    draft = {
+        **layer(shape, prefix, generator, kv_heads=2),
+        f"{prefix}input_proj.weight": torch.cat(mix, dim=1),
+        **{
+            f"{prefix}{name}_layernorm.weight": torch.ones(shape.hidden)
+            for name in ("token", "hidden", "final")
+        },
+    }
+    return biased(llama(shape, layers, seed=7) | draft, generator)
+
+
 def save(folder: Path, settings: dict[str, object], weights: Weights) -> None:
     folder.mkdir(parents=True)
     (folder / "config.json").write_text(json.dumps(settings, indent=1))
@@ -157,6 +184,9 @@ def main(folder: Path, shape: Shape) -> None:
     settings = config(shape, "LlamaForCausalLMEagle3", 1, HEADS, draft_vocab_size=DRAFT_VOCABULARY)
     save(folder / "tiny_eagle3_w1", settings, eagle3(shape))
     save(folder / "tiny_eagle_w1", config(shape, "LlamaForCausalLMEagle", 1, 2), eagle(shape))
+    # SGLang takes MiMo's config for Qwen2's with one more number; its own needs code from the hub.
+    settings = config(shape, "MiMoForCausalLM", 8, 2, num_nextn_predict_layers=1)
+    save(folder / "tiny_mimo_w8", settings | {"model_type": "qwen2"}, mimo(shape, 8))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,13 @@ RELEASES = build.RELEASES
 OLD, NEW = RELEASES
 
 TARGET = "tiny_w8"
-DRAFTS = {"EAGLE3": "tiny_eagle3_w1", "EAGLE": "tiny_eagle_w1", "STANDALONE": "tiny_draft_w2"}
+MODELS: dict[str, tuple[str, str | None]] = {
+    "EAGLE3": (TARGET, "tiny_eagle3_w1"),
+    "EAGLE": (TARGET, "tiny_eagle_w1"),
+    "STANDALONE": (TARGET, "tiny_draft_w2"),
+    "NEXTN": ("tiny_mimo_w8", None),
+}
+"""Target and draft of each algorithm; NEXTN's draft is part of the target."""
 
 PROMPTS = ((5, 6, 7, 8), (9, 100, 200, 3, 4, 44), (300, 17, 450))
 """Ids inside the vocabulary of 512; one outside ends the server."""
@@ -36,15 +42,16 @@ def chain(steps: int) -> Point:
     return Point(num_steps=steps, eagle_topk=1, num_draft_tokens=steps + 1, draft_tp="target")
 
 
+def named(algorithm: str, folder: Path) -> dict[str, Any]:
+    """A sweep's `model` with the algorithm's tiny models in this folder."""
+    target, draft = MODELS[algorithm]
+    model = {"target": str(folder / target), "algorithm": algorithm}
+    return model if draft is None else {**model, "draft": str(folder / draft)}
+
+
 def case(release: str, algorithm: str = "EAGLE3", tp: int = 1, python: Path | None = None) -> Case:
-    """The release's engine with the tiny target and the algorithm's draft."""
-    folder = build.models()
-    model = ModelSpec(
-        target=str(folder / TARGET),
-        draft=str(folder / DRAFTS[algorithm]),
-        algorithm=algorithm,  # type: ignore[arg-type]
-        tp=tp,
-    )
+    """The release's engine with the algorithm's tiny target and draft."""
+    model = ModelSpec(**named(algorithm, build.models()), tp=tp)
     spec = EngineSpec(kind="sglang", python=str(python or build.interpreter(release)))
     limits = TimeoutSpec(launch=400.0, request=120.0)
     flags = dict(FLAGS)  # a test may add to its own

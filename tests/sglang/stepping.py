@@ -61,6 +61,7 @@ CELLS = (
     Cell(OLD, 1, 1, "EAGLE3", (1, 3), "2.0"),
     Cell(NEW, 1, 1, "EAGLE", (1, 2, 3, 5)),
     Cell(NEW, 2, 2, "EAGLE3", (2, 5)),
+    Cell(OLD, 2, 1, "NEXTN", (1, 3)),
 )
 
 

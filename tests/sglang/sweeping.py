@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from tests.sglang import build
-from tests.sglang.serving import DRAFTS, FLAGS, TARGET
+from tests.sglang.serving import FLAGS, named
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.run import Run
 from tuner.measure.metrics import summarise
@@ -20,15 +20,10 @@ SPECBENCH = (sys.executable, "-m", "tuner")
 
 
 def sweep_file(folder: Path, release: str, algorithm: str, space: dict[str, object]) -> Path:
-    models = build.models()
     sweep = {
         "name": "on_a_cpu",
         "engine": {"kind": "sglang", "python": str(build.interpreter(release))},
-        "model": {
-            "target": str(models / TARGET),
-            "draft": str(models / DRAFTS[algorithm]),
-            "algorithm": algorithm,
-        },
+        "model": named(algorithm, build.models()),
         "server": {"flags": FLAGS},
         "baseline": {"launches": 1},  # a launch takes half a minute
         "space": space,

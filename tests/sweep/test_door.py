@@ -1,8 +1,11 @@
 """The door: a mistake in a sweep file costs one sentence, not a night on eight GPUs."""
 
+import contextlib
 from pathlib import Path
 
 import pytest
+import yaml
+from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
 from tests.sweep.conftest import BASE, Load
 from tuner.errors import UserError
@@ -229,6 +232,14 @@ WRONG_FILES = [
         "name: a\nengine: {kind: simulated}\n",
         "s.yaml:1: model: this is required, add model: {target: ..., algorithm: ...}; so is space",
     ),
+    (
+        BASE.replace(", algorithm: EAGLE3", ""),
+        "s.yaml:3: model.algorithm: this is required, add algorithm: ...",
+    ),
+    (
+        BASE.replace("EAGLE3", "null"),
+        "s.yaml:3: model.algorithm: only a server that runs already has it, write one of EAGLE",
+    ),
     ("{}\n", "s.yaml:1: name: this is required, add name: ...; so are engine, model and space"),
     (BASE.replace("name: trial", "name: ../x"), "s.yaml:1: name: '../x'"),
     (BASE.replace(", draft: d", ""), "s.yaml:3: model: EAGLE3 needs a draft model"),
@@ -352,6 +363,39 @@ def test_editors_still_get_the_patterns_of_names() -> None:
     assert schema["properties"]["name"]["pattern"].startswith("^[A-Za-z0-9]")
     for key in ("flags", "env"):
         assert schema["$defs"]["ServerSpec"]["properties"][key]["patternProperties"]
+
+
+ATTACHED = """
+name: theirs
+engine: {kind: endpoint, url: "http://127.0.0.1:30000"}
+model: {target: t}
+"""
+
+
+def test_a_server_that_runs_already_needs_no_algorithm(load: Load) -> None:
+    """Whoever measures one without speculation would have to write what is not so."""
+    sweep = load(ATTACHED).sweep
+    assert sweep.model.algorithm is None
+    assert sweep.model.speculation == "as the server runs it"
+
+
+@pytest.mark.parametrize(
+    ("text", "valid"),
+    [
+        *((path.read_text(), True) for path in sorted(Path("sweeps").glob("*.yaml"))),
+        (BASE, True),
+        (ATTACHED, True),
+        (BASE.replace(", algorithm: EAGLE3", ""), False),
+        (BASE.replace("space:", "spaces:"), False),
+        (ATTACHED.replace("kind: endpoint", "kind: sglang"), False),
+    ],
+)
+def test_editors_say_of_a_file_what_specbench_says(load: Load, text: str, valid: bool) -> None:
+    """A mark at a key that is right, or none at one that is missing, is worse than no schema."""
+    found = list(Draft202012Validator(json_schema()).iter_errors(yaml.safe_load(text)))
+    assert (found == []) is valid, found
+    with contextlib.nullcontext() if valid else pytest.raises(UserError):
+        load(text)
 
 
 @pytest.mark.parametrize("algorithm", ["NGRAM", "STANDALONE"])

@@ -106,7 +106,7 @@ def study_note(run: Run, sweep: Sweep, answer: str) -> str:
     draft = f", draft {code(model.draft)}" if model.draft else ""
     parts = [
         f"Run {code(run.id)} of sweep {code(sweep.name)}: {code(model.target)}{draft}, "
-        f"{escaped(model.algorithm)}.",
+        f"{escaped(model.speculation)}.",
         *(["**Simulated: the figures are a performance model's.**"] if simulated else []),
         f"**The answer so far:** {escaped(answer)}. Optuna's best trial is the highest figure; the "
         "answer may be a simpler equal of it, and is none that its own launch has refuted or whose "

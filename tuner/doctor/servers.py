@@ -110,7 +110,7 @@ def _fits(
         return
     if draft.config is not None:
         yield from pairs.heads("draft", draft.config, launches.draft_sizes, plain)
-    pair = pairs.Pair(target.config, draft.config, spec.algorithm, release)
+    pair = pairs.Pair(target.config, draft.config, spec.algorithm or "", release)
     yield from pairs.sizes(pair)
     yield from pairs.draft_layers(pair)
     yield from pairs.aux_layers(pair)

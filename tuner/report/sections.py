@@ -184,7 +184,7 @@ def facts(findings: Findings) -> str:
     shown = {
         "target": code(model.target),
         "draft": code(model.draft) if model.draft else MISSING,
-        "algorithm": f"{model.algorithm}, target TP {model.tp}",
+        "algorithm": f"{model.speculation}, target TP {model.tp}",
         "engine": ", ".join(sorted(engines)),
         "engine version": ", ".join(map(code, findings.versions())) or MISSING,
         "GPUs": escaped(findings.gpus()),

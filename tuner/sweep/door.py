@@ -13,7 +13,7 @@ from tuner.secrets import is_secret
 from tuner.sweep.credentials import reveal
 from tuner.sweep.document import Document, read_document, spell
 from tuner.sweep.level import Rate, named
-from tuner.sweep.model import STEP_SWITCHERS, Sweep
+from tuner.sweep.model import ALGORITHMS, STEP_SWITCHERS, Sweep
 from tuner.sweep.nodes import check_nodes
 from tuner.sweep.refusal import refusal
 from tuner.sweep.reserved import RESERVED, RESERVED_VARIABLES
@@ -173,6 +173,11 @@ def _task(document: Document, sweep: Sweep, beside: Path) -> tuple[Question, ...
 
 def _check_across(document: Document, sweep: Sweep) -> None:
     """Rules that join two places of the file."""
+    if sweep.model.algorithm is None and sweep.engine.kind != "endpoint":
+        raise document.error(
+            ("model", "algorithm"),
+            f"only a server that runs already has it, write one of {', '.join(ALGORITHMS)}",
+        )
     only, known = sweep.search.objective.level, sweep.workload.levels
     if only is not None and only not in known:
         levels = ", ".join(map(str, known))

@@ -4,7 +4,7 @@ Field descriptions end up in the JSON Schema that `specbench schema` prints.
 """
 
 from collections.abc import Mapping
-from typing import Annotated, Literal, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, model_validator
 
@@ -40,10 +40,16 @@ class ModelSpec(Strict):
     """A name or a folder."""
     draft: Annotated[PathText, Field(min_length=1)] | None = None
     """A name or a folder; required for EAGLE, EAGLE3 and STANDALONE."""
-    algorithm: Literal["EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM"]
-    """SGLang's `--speculative-algorithm`."""
+    algorithm: Literal["EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM"] | None
+    """SGLang's `--speculative-algorithm`; required, but for a server that runs already
+    (`engine.kind: endpoint`)."""
     tp: Annotated[int, Field(ge=1, le=1024)] = 1
     """Tensor-parallel size of the target, in GPUs."""
+
+    @property
+    def speculation(self) -> str:
+        """The algorithm, in words for people."""
+        return self.algorithm or "as the server runs it"
 
     @model_validator(mode="after")
     def _has_its_draft(self) -> Self:
@@ -274,3 +280,12 @@ class Sweep(Strict):
     on_finish: list[Annotated[str, Field(min_length=1)]] = []
     """A command that is run when a run ends, word by word, no shell: `[notify-send, done]`
     (docs/long_runs.md#when-it-ends)."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _as_it_runs(cls, data: Any) -> Any:
+        """A server that runs already has its algorithm, and its one point."""
+        match data:
+            case {"engine": {"kind": "endpoint"}, "model": dict(model)}:
+                return {"space": {}, **data, "model": {"algorithm": None, **model}}
+        return data

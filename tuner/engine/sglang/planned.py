@@ -56,7 +56,7 @@ class Planned:
         model = sweep.model
         seen = looked_at(release)
         env = {name: value for name, value in config.env.items() if name in seen}
-        return cls(release, model.algorithm, model.tp, point, flags, env)
+        return cls(release, model.algorithm or "", model.tp, point, flags, env)
 
     def flag(self, name: str) -> ServerFlag | None:
         """A flag's value under any of its names; None where it is not set."""

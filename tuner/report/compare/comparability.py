@@ -236,7 +236,7 @@ def _circumstances(findings: Findings) -> dict[str, str]:
     env = machine.get("env") or {}
     draft = f" with {sweep.model.draft}" if sweep.model.draft else ""
     return {
-        "speculation": f"{sweep.model.algorithm}{draft}",
+        "speculation": f"{sweep.model.speculation}{draft}",
         "engine version": ", ".join(findings.versions()) or MISSING,
         **{f"{role}'s files": _files(findings, role) for role in ("target", "draft")},
         "simulated preset": str(sweep.engine.preset),
