@@ -355,6 +355,15 @@ def test_best_sh_works_once_its_variables_are_set(secret: str) -> None:
         assert "set it, it is a secret" in refused.stderr
 
 
+def test_a_log_with_a_secret_in_each_line_is_hidden_line_by_line() -> None:
+    """Each was held against all before it: such a log was sealed for hours, Ctrl-C waiting."""
+    line = "GET /generate Authorization: Bearer abcdefghijklmnop1234567, api_key='s3cret-{}'\n"
+    text = "".join(line.format(n) for n in range(30_000))
+    shown = secrets.hidden(text)
+    assert shown.count("${AUTHORIZATION}") == shown.count("${API_KEY}") == 30_000
+    assert "s3cret" not in shown and "1234567" not in shown
+
+
 def test_a_log_of_gigabytes_keeps_its_head_and_its_end(tmp_path: Path) -> None:
     """A server that logs in a loop must not fill the disk, nor hide how it began and died."""
     log = ServerLog(tmp_path / "0000.log")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -69,6 +70,14 @@ class Run(RunFolder):
     def open(cls, path: Path) -> "Run":
         """An existing run. Raises UserError where `path` is none, or a newer specbench's."""
         return cls(path, read_settings(path))
+
+    @property
+    def resume_command(self) -> str:
+        """What goes on with the run, as a shell reads it."""
+        path = shlex.quote(str(self.path))
+        if self.settings.worker is None:
+            return f"specbench sweep --resume {path}"
+        return f"specbench worker --resume {path} --storage URL"
 
     def sweep_text(self) -> str:
         """The sweep file as it was given, its secrets as `${NAME}`.

@@ -1,6 +1,7 @@
 """report.md and report.html: the answer first, then what it rests on."""
 
 import errno
+import shlex
 from pathlib import Path
 
 import jinja2
@@ -42,7 +43,9 @@ def write_report(run: Run) -> Path:
     except OSError as error:
         right = "give a run folder that can be written to"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            right = f"free some space and write it with: specbench report {run.path}"
+            right = (
+                f"free some space and write it with: specbench report {shlex.quote(str(run.path))}"
+            )
         message = f"this cannot be written: {error.strerror or error}, {right}"
         raise UserError(message, error.filename or run.path) from error
 
