@@ -16,6 +16,7 @@ from unittest.mock import patch
 
 from tests.played import known_windows
 from tests.seals import SEAL
+from tests.slots_played import PlayedEngine, known_window
 from tests.sweeps import Listener
 from tuner.campaign.campaign import reopen_run, run_sweep
 from tuner.cli.signals import end_on_signals
@@ -23,30 +24,45 @@ from tuner.engine.http import ServerApi
 from tuner.engine.make import make_engine
 from tuner.errors import EngineFailure
 from tuner.ledger import run as ledger_run
-from tuner.ledger.record import TrialRecord
+from tuner.ledger.record import Role, TrialRecord
 from tuner.measure.client import run_window
+from tuner.measure.samples import Window
 from tuner.sweep.door import load_sweep
 from tuner.trial import attempt
 
 INTERRUPTED = 130
 Moment = Literal["launching", "warming", "measuring", "stopping", "stopped", "writing", "written"]
+"""Of a trial."""
 
 
 @dataclass(frozen=True)
 class End:
     """When a session is ended, and by which signal."""
 
-    moment: Moment
+    moment: Moment | Literal["timing"]
+    """`timing`: all-reduces are timed, no trial goes on."""
     number: int
     after: int = 0
     """Candidates of the session that are through by then."""
+    role: Role = "candidate"
+    """Of the trial."""
 
 
-def session(sweep: Path, run: Path, seal: str, end: End | None, limit_s: float = 100) -> int:
-    """Run `sweep` into the folder `run` until its end or until `end`; returns the exit code."""
+def session(
+    sweep: Path,
+    run: Path,
+    seal: str,
+    end: End | None,
+    limit_s: float = 100,
+    *,
+    played: bool = False,
+) -> int:
+    """Run `sweep` into the folder `run` until its end or until `end`; returns the exit code.
+
+    `played`: without servers, where it is about what the run does and not about them."""
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload([__name__])
-    process = context.Process(target=_session, args=(sweep, run, seal, end))
+    process = context.Process(target=_session, args=(sweep, run, seal, end, played))
     with patch.dict(os.environ):
         os.environ.pop(SEAL, None)  # the server of forks stays, and is no process of the session
         process.start()
@@ -55,7 +71,7 @@ def session(sweep: Path, run: Path, seal: str, end: End | None, limit_s: float =
     return process.exitcode
 
 
-def _session(sweep: Path, run: Path, seal: str, end: End | None) -> None:
+def _session(sweep: Path, run: Path, seal: str, end: End | None, played: bool) -> None:
     os.environ[SEAL] = seal
     os.setpgid(0, 0)
     end_on_signals()
@@ -63,15 +79,23 @@ def _session(sweep: Path, run: Path, seal: str, end: End | None) -> None:
     listener = _Ending(end)
     loaded = load_sweep(sweep)
     folder = reopen_run(run, loaded, None)
-    windows = known_windows(listener.phases, listener.around(run_window))
+    engine = make_engine(loaded.sweep)
+    if played:
+        engine = PlayedEngine(loaded.sweep.engine, loaded.sweep.timeouts)
+        launching: tuple[type, str] = PlayedEngine, "launch"
+        measuring: Any = patch.object(attempt.Rig, "_send", staticmethod(listener.known))
+    else:
+        launching = ServerApi, "is_healthy"
+        windows = known_windows(listener.phases, listener.around(run_window))
+        measuring = patch.object(attempt, "run_window", windows)
     with (
-        patch.object(attempt, "run_window", windows),
-        patch.object(ServerApi, "is_healthy", listener.on("launching", ServerApi.is_healthy)),
+        measuring,
+        patch.object(*launching, listener.on("launching", getattr(*launching))),
         patch.object(ledger_run.Run, "append", listener.half_of(ledger_run.Run.append)),
         patch.object(ledger_run, "synced", listener.on("written", ledger_run.synced)),
     ):
         try:
-            run_sweep(loaded, folder, make_engine(loaded.sweep), listener)
+            run_sweep(loaded, folder, engine, listener)
         except KeyboardInterrupt:
             sys.exit(INTERRUPTED)
         except EngineFailure:
@@ -88,8 +112,10 @@ class _Ending(Listener):
     def _is_due(self, *moments: Moment) -> bool:
         if self._end is None or self._end.moment not in moments or not self.phases:
             return False
+        role = self._end.role
         begun = {each.trial for each in self.phases if each.role == "candidate"}
-        return self.phases[-1].role == "candidate" and len(begun) > self._end.after
+        through = len(begun) - (role == "candidate")
+        return self.phases[-1].role == role and through >= self._end.after
 
     def _strike(self) -> None:
         assert self._end is not None
@@ -102,6 +128,17 @@ class _Ending(Listener):
             self._strike()
         elif phase.doing == "stopping" and self._is_due("stopped"):
             threading.Timer(0.03, self._strike).start()
+
+    def step(self, message: str) -> None:
+        super().step(message)
+        if self._end is not None and self._end.moment == "timing":
+            self._strike()
+
+    def known(self, *_: Any) -> Window:
+        """In the place of what is sent: a window of the phase's point, or the signal."""
+        if self._is_due("measuring"):
+            self._strike()
+        return known_window(self.phases[-1].point)
 
     def on(self, moment: Moment, call: Callable[..., Any]) -> Callable[..., Any]:
         """`call`, with the signal before it where the moment has come."""

@@ -16,14 +16,16 @@ from tuner.answer.choice import fastest_candidate
 from tuner.answer.result import summarise_run
 from tuner.campaign import together as joint
 from tuner.campaign.together import Together
+from tuner.cli.runs import _lines, status_of
 from tuner.cli.show import _answer as show_answer
 from tuner.ledger.fleet_line import FleetLine, OtherWorker, read_fleet
 from tuner.report.answer import answer
 from tuner.report.findings import Findings
+from tuner.report.run_report import write_report
 from tuner.search.fleet import Fleet
 from tuner.search.joining import join
 from tuner.search.verdict import Verdict
-from tuner.sweep.door import LoadedSweep
+from tuner.sweep.door import LoadedSweep, with_trials
 from tuner.sweep.point import Point
 
 FOUND = Verdict("ok", 1.25)
@@ -218,7 +220,7 @@ def taking_part(loaded: LoadedSweep, url: str, *names: str) -> list[Together]:
     for name in names:
         worker = PlayedWorker.begin(loaded, url, name)
         line = FleetLine(study=loaded.sweep.name, worker=name)
-        found.append(Together(another(loaded, url, name), worker.run, line, print))
+        found.append(Together(another(loaded, url, name), worker.run, line, print, print))
     return found
 
 
@@ -306,3 +308,133 @@ def test_a_worker_to_which_nothing_is_left_has_not_failed(tmp_path: Path) -> Non
         assert "another worker has a faster candidate, 3.250 times its own baseline" in first[1]
         assert "another worker has a faster" in show_answer(summarise_run(run))
     assert "No candidate was measured here" in answer(Findings(late.run))[0]
+
+
+def test_a_worker_that_comes_after_the_end_launches_nothing(tmp_path: Path) -> None:
+    """A baseline of ten minutes that nothing is compared with; and a fleet's script goes on."""
+    loaded = a_sweep(tmp_path, "sampler: random, trials: 4")
+    url = shared_file(tmp_path)
+    together(*[PlayedWorker.begin(loaded, url, name) for name in "ab"])
+    late = PlayedWorker.begin(loaded, url, "late")
+    together(late)
+    assert late.run.records() == () and not late.run.log_files()
+    (note,) = late.listener.notes
+    assert note.startswith("the search has ended: other workers have measured what there was")
+    found = summarise_run(late.run)
+    assert found.exit_code == 0 and found.worker is not None and found.worker.elsewhere == 4
+    text = write_report(late.run).read_text()
+    assert "**No candidate was measured here.** Other workers came first" in text
+    assert "another worker has a faster candidate" in text
+    assert status_of(late.run)["is_due"] is False
+    # More candidates are wanted of this one: its search has not ended.
+    more = PlayedWorker.begin(with_trials(loaded, 5), url, "more")
+    together(more)
+    assert len(more.points) == 1
+
+
+def test_what_is_told_after_the_end_opens_a_search_again(tmp_path: Path) -> None:
+    """Its model saw that nothing is worth a launch, by what was known then and was wanted then."""
+    loaded = a_sweep(tmp_path, "trials: 60")
+    url = shared_file(tmp_path)
+    one, other = another(loaded, url, "one"), another(loaded, url)
+    first, second, third = loaded.space.points[:3]
+    one.publish(first, FOUND)
+    assert not other.is_concluded(60)
+    one.conclude(60)
+    assert other.is_concluded(60) and not other.is_concluded(61)
+    assert one.claim(second, 60) and not other.is_concluded(60)
+    one.publish(second, FOUND)
+    assert not other.is_concluded(60)
+    one.conclude(60)
+    other.publish(third, FOUND)
+    assert not one.is_concluded(60)
+
+
+def test_a_search_that_was_stopped_has_not_ended(tmp_path: Path) -> None:
+    """Nor where a worker was given too little time: whoever comes later goes on with it."""
+    loaded = a_sweep(tmp_path, "sampler: random, stages: [], trials: 4")
+    url = shared_file(tmp_path)
+    one, late = (PlayedWorker.begin(loaded, url, name) for name in ("one", "late"))
+
+    class Stopping(Listener):
+        def recorded(self, record, standing) -> None:
+            one.run.stop_file.touch()
+
+    one.listener = Stopping()
+    together(one)
+    together(late)
+    assert (len(one.points), len(late.points)) == (0, 4)
+
+
+def test_a_broken_host_ends_itself_and_takes_nothing_from_the_others(tmp_path: Path) -> None:
+    """A driver that is gone there says nothing of the points: they are measured elsewhere."""
+    loaded = a_sweep(tmp_path, "sampler: random, stages: [], trials: 6")
+    url = shared_file(tmp_path)
+    broken, well = (PlayedWorker.begin(loaded, url, name) for name in ("broken", "well"))
+    broken.lose = set(range(1, 100))
+    together(broken)
+    assert [each.outcome for each in broken.run.ledger().candidates] == ["failed"] * 3
+    assert "3 trials in a row failed, the run stops" in broken.listener.notes
+    assert summarise_run(broken.run).exit_code == 1
+    seen = another(loaded, url).look()
+    assert not seen.told and not seen.live
+    together(well)
+    assert len(well.points) == 6 and set(broken.points) <= {e.key for e in loaded.space.points}
+    assert {each.outcome for each in well.run.ledger().candidates} == {"ok"}
+    # Mended, it still tells nothing of them, and nothing is left to it.
+    again = broken.again()
+    together(again)
+    assert len(again.points) == 3
+    assert {each.worker for each in another(loaded, url).look().told} == {"well"}
+
+
+def test_two_hosts_beside_a_broken_one_measure_all(tmp_path: Path) -> None:
+    loaded = a_sweep(tmp_path, "sampler: random, stages: [], trials: 6")
+    url = shared_file(tmp_path)
+    workers = [PlayedWorker.begin(loaded, url, name) for name in ("broken", "one", "other")]
+    workers[0].lose = set(range(1, 100))
+    together(*workers)
+    measured = points_of(workers[1:])
+    assert set(measured.values()) == {1} and len(measured) == 6
+
+
+def test_a_point_that_fails_by_itself_is_told_and_not_tried_again(tmp_path: Path) -> None:
+    """Only failures in a row are a host's, or end a run; also where nothing comes after one."""
+    loaded = a_sweep(tmp_path, "sampler: random, stages: [], trials: 7")
+    url = shared_file(tmp_path)
+    one, other = (PlayedWorker.begin(loaded, url, name) for name in ("one", "other"))
+    outcomes = ["failed", "failed", "ok", "failed", "failed", "ok", "failed"]
+    launch = 1
+    for outcome in outcomes:
+        if outcome == "failed":
+            one.lose |= {launch, launch + 1}
+        launch += 2 if outcome == "failed" else 1
+    together(one)
+    assert [each.outcome for each in one.run.ledger().candidates] == outcomes
+    told = another(loaded, url).look().told
+    assert [each.verdict.outcome for each in told] == outcomes
+    together(other)
+    assert other.points == []
+
+
+def test_the_status_says_whom_a_worker_waits_for(tmp_path: Path) -> None:
+    """Else a worker that waits for hours looks like one that hangs."""
+    loaded = a_sweep(tmp_path, "sampler: random, stages: [], trials: 2")
+    url = shared_file(tmp_path)
+    other, states = another(loaded, url), list[dict[str, Any]]()
+    theirs = loaded.space.points[1]
+    assert other.claim(theirs, 2)
+    worker = PlayedWorker.begin(loaded, url, "one")
+
+    class Looking(Listener):
+        def step(self, message) -> None:
+            states.append(status_of(worker.run))
+            other.publish(theirs, FOUND)
+
+    worker.listener = Looking()
+    together(worker)
+    (state,) = states
+    words = f"waiting for other workers: other measures {theirs.label()}"
+    assert state["now"]["doing"] == words
+    assert state["worker"]["study"] == loaded.sweep.name
+    assert "one of" in "\n".join(_lines(state)) or "only worker" in "\n".join(_lines(state))

@@ -10,6 +10,7 @@ import pytest
 PACKAGE = Path("tuner")
 
 FLOORS = (
+    "secret_names",
     "secrets",
     "errors",
     "whole",
@@ -52,7 +53,6 @@ OWNERS = {
     "pydantic_core": {"sweep", "ledger"},  # ledger: what is wrong with a line's JSON
     "pynvml": {"ledger", "engine"},  # machine facts; GPU memory, clocks and energy
     "ray": {"cluster"},
-    "requests": {"engine"},
     "rich": {"cli"},
     "scipy": {"measure", "search"},  # statistics; non-negative least squares
     "sqlalchemy": {"search"},

@@ -2,6 +2,7 @@
 
 import json
 import signal
+from itertools import pairwise
 from pathlib import Path
 from typing import get_args
 
@@ -11,6 +12,7 @@ from tests.played import best_of
 from tests.seals import left_behind
 from tests.sessions import INTERRUPTED, End, Moment, session
 from tests.sweeps import Listener
+from tuner.answer.result import summarise_run
 from tuner.campaign.campaign import begin_run, reopen_run, run_sweep
 from tuner.campaign.studied import verdict_of
 from tuner.engine.base import server_config
@@ -24,13 +26,13 @@ SWEEP = """
 name: killed
 engine: {kind: simulated, preset: quickstart, faults: [{kind: outlive}]}
 model: {target: some/model, draft: some/draft, algorithm: EAGLE3, tp: 4}
-baseline: {launches: 1}
+baseline: {launches: LAUNCHES}
 space:
   num_steps: {low: 1, high: 8}
   env: {NCCL_PROTO: [unset, LL, LL128, Simple]}
 workload: {requests: 2, output_tokens: 24, concurrency: [1]}
 measure: {warmup_requests: 1, repeats: 1, racing: false}
-search: {trials: COUNT, stages: [], seed: 3}
+search: {trials: COUNT, stages: [STAGES], seed: 3}
 timeouts: {launch: 60s, request: 20s}
 """
 
@@ -39,9 +41,10 @@ ENDS = [End(moment, number) for moment in get_args(Moment) for number in SIGNALS
 ENDS.append(End("measuring", signal.SIGHUP, after=1))
 
 
-def killed_sweep(folder: Path, count: int) -> LoadedSweep:
+def killed_sweep(folder: Path, count: int, launches: int = 1, stages: str = "") -> LoadedSweep:
     path = folder / "killed.yaml"
-    path.write_text(SWEEP.replace("COUNT", str(count)))
+    text = SWEEP.replace("COUNT", str(count)).replace("LAUNCHES", str(launches))
+    path.write_text(text.replace("STAGES", stages))
     return load_sweep(path)
 
 
@@ -93,6 +96,44 @@ def check_undisturbed(loaded: LoadedSweep, run: Run) -> None:
     )
     assert result.best is not None
     assert result.best.at == best_of([point for point in points if point is not None])
+
+
+CLOSING_ENDS = [
+    End("measuring", signal.SIGKILL, role="baseline"),
+    End("timing", signal.SIGKILL),
+    End("measuring", signal.SIGKILL, after=2, role="baseline"),
+    End("measuring", signal.SIGKILL, role="confirm"),
+    End("writing", signal.SIGTERM, role="confirm"),
+    End("launching", signal.SIGKILL, role="plain"),
+]
+KEPT = [0, 1, 2, 1, 0, 1]
+"""Records that each of these sessions adds."""
+
+
+def test_a_run_that_is_killed_before_and_after_its_candidates_closes_as_any_other(
+    tmp_path: Path, seal: str
+) -> None:
+    """Each closing launch is made once, none is left out, and the answer is the undisturbed one."""
+    loaded = killed_sweep(tmp_path, 2, launches=2, stages="comm, confirm")
+    undisturbed = begin_run(tmp_path / "undisturbed", loaded, None)
+    assert session(loaded.path, undisturbed.path, seal, None, played=True) == 0
+    roles = [each.role for each in undisturbed.records()]
+    assert roles == ["baseline", "candidate", "candidate", "baseline", "confirm", "plain"]
+    run = begin_run(tmp_path / "runs", loaded, None)
+    counts = [0]
+    for end in CLOSING_ENDS:
+        code = session(loaded.path, run.path, seal, end, played=True)
+        assert code == (-signal.SIGKILL if end.number == signal.SIGKILL else INTERRUPTED), end
+        counts.append(len(run.records()))
+    assert [b - a for a, b in pairwise(counts)] == KEPT
+    assert session(loaded.path, run.path, seal, None, played=True) == 0
+    assert left_behind(seal) == []
+    assert [(e.role, e.point) for e in run.records()] == [
+        (e.role, e.point) for e in undisturbed.records()
+    ]
+    found, expected = summarise_run(run), summarise_run(undisturbed)
+    assert found.best is not None and expected.best is not None
+    assert (found.best.point, found.speedup) == (expected.best.point, expected.speedup)
 
 
 def test_a_killed_runs_server_is_ended_by_the_next_and_said(tmp_path: Path, seal: str) -> None:

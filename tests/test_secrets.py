@@ -7,6 +7,8 @@ import re
 import shlex
 import subprocess
 import sys
+import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from urllib.parse import quote
@@ -24,6 +26,7 @@ from tuner.engine.server_log import HEAD_BYTES, TAIL_BYTES, ServerLog
 from tuner.engine.sglang.arguments import arguments, releases
 from tuner.errors import EngineFailure, Failure, UserError
 from tuner.ledger.run import Run
+from tuner.secret_names import is_secret
 from tuner.sweep.credentials import without_secrets
 from tuner.sweep.door import load_sweep
 
@@ -72,20 +75,20 @@ HARMLESS = [
 @pytest.mark.parametrize("name", ONES_OWN)
 def test_credentials_are_known_by_their_names(name: str) -> None:
     """A name that is not known is printed in full."""
-    assert secrets.is_secret(name)
+    assert is_secret(name)
 
 
 @pytest.mark.parametrize("name", HARMLESS)
 def test_names_that_only_sound_like_secrets_are_shown(name: str) -> None:
     """A report with max-total-tokens hidden cannot be reproduced."""
-    assert not secrets.is_secret(name)
+    assert not is_secret(name)
 
 
 def test_of_sglang_s_own_flags_only_the_credentials_are_hidden() -> None:
     """Each release's flags, by name: one hidden by mistake is missing from best.sh."""
     known = {name for release in releases() for name in arguments(release)}
     assert {"tokenizer-path", "max-total-tokens", "ssl-keyfile"} <= known
-    hidden = {name for name in known if secrets.is_secret(name)}
+    hidden = {name for name in known if is_secret(name)}
     assert hidden == {"api-key", "admin-api-key", "ssl-keyfile-password"}
 
 
@@ -115,6 +118,22 @@ def test_texts_hide_secrets_by_what_is_around_them(text: str, shown: str) -> Non
     """Logs are others' texts: what is not known by value must be known by its place."""
     assert secrets.hidden(text) == shown
     assert secrets.hidden(shown) == shown
+
+
+@pytest.mark.parametrize(
+    "piece",
+    ["://a:1", "://a:b@", "api_key:", "api_key=", "api_key=x ", "--api-key ", "api_key='", "key: ",
+     "hf_", "Bearer ", "Authorization: a ", "a.", " ", '"', "\\"],
+)  # fmt: skip
+def test_a_log_without_breaks_is_searched_in_a_moment(piece: str) -> None:
+    """A server can write what it likes; its log is searched for secrets at each launch's end."""
+    longer = Counter[int]()
+    for size in (20_000, 320_000):
+        text = "api_key:" + piece * (size // len(piece))
+        began = time.process_time()
+        secrets.hidden(text)
+        longer[size] = 1 + int(1000 * (time.process_time() - began))
+    assert longer[320_000] < 100 * longer[20_000], "16 times as much: 256 where it is quadratic"
 
 
 @pytest.mark.parametrize("password", ["a/b", "a b", "it's", 'a"b', "<a>", "a@b", "12/3 4", "x"])
@@ -334,6 +353,15 @@ def test_best_sh_works_once_its_variables_are_set(secret: str) -> None:
         )
         assert refused.returncode != 0
         assert "set it, it is a secret" in refused.stderr
+
+
+def test_a_log_with_a_secret_in_each_line_is_hidden_line_by_line() -> None:
+    """Each was held against all before it: such a log was sealed for hours, Ctrl-C waiting."""
+    line = "GET /generate Authorization: Bearer abcdefghijklmnop1234567, api_key='s3cret-{}'\n"
+    text = "".join(line.format(n) for n in range(30_000))
+    shown = secrets.hidden(text)
+    assert shown.count("${AUTHORIZATION}") == shown.count("${API_KEY}") == 30_000
+    assert "s3cret" not in shown and "1234567" not in shown
 
 
 def test_a_log_of_gigabytes_keeps_its_head_and_its_end(tmp_path: Path) -> None:

@@ -13,9 +13,20 @@ from pathlib import Path
 from tuner.secrets import hidden
 
 
+def printable(text: str, but: str = "") -> str:
+    """The text with whatever ends a line, steers a terminal or turns the direction of what follows
+    as an escape, `\\n` or `\\x1b`; the characters of `but` stay as they are."""
+    if text.isprintable():
+        return text
+    return "".join(
+        c if c.isprintable() or c in but else c.encode("unicode_escape").decode("ascii")
+        for c in text
+    )
+
+
 def one_line(text: str) -> str:
-    """A message as one line: breaks that somebody's file or server has put into it, as escapes."""
-    return "".join(repr(each)[1:-1] if each.splitlines() == [""] else each for each in text.strip())
+    """A message as one line: what somebody's file or server has put into it, as escapes."""
+    return printable(text.strip())
 
 
 class UserError(Exception):
@@ -28,7 +39,7 @@ class UserError(Exception):
 
     def __init__(self, message: str, where: str | Path | None = None) -> None:
         self.message = one_line(hidden(message))
-        self.where = str(where) if where is not None else None
+        self.where = printable(str(where)) if where is not None else None
         super().__init__(f"{self.where}: {self.message}" if self.where else self.message)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -92,7 +103,7 @@ class EngineFailure(Exception):
     def __init__(self, label: Failure, message: str, log_tail: str = "") -> None:
         self.label = label
         self.message = one_line(hidden(message))
-        self.log_tail = hidden(log_tail)
+        self.log_tail = printable(hidden(log_tail), but="\n\t")
         super().__init__(f"{label}: {self.message}")
 
     def __reduce__(self) -> tuple[object, ...]:

@@ -11,44 +11,11 @@ import re
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from urllib.parse import quote, unquote
 
+from tuner.secret_names import is_secret
 
-def _set(words: str) -> frozenset[str]:
-    return frozenset(words.split())
-
-
-_SECRET = _set(
-    "secret secrets password passwords passwd passphrase credential credentials apikey apikeys "
-    "authorization dsn"
-)
-"""Any of these in a name makes it one of a secret."""
-_ENDINGS = ("password", "passwd", "passphrase", "apikey")
-"""So does a word that ends so: PGPASSWORD, sslpassword."""
-_ABOUT = _set(
-    "file path dir directory name length len size count type url header mode map id format "
-    "expiry ttl policy"
-)
-"""A name that ends with one of these tells of a secret and does not hold it."""
-_PLAIN_BEFORE = {
-    "key": _set(
-        "routing sort cache partition primary foreign group hash index public request dict map "
-        "metric lookup config field state batch lora image prefix block unique label message "
-        "object column row mesh attention weight query per registry node expert unknown this "
-        "missing duplicate the a that each same no"
-    ),
-    "token": _set(
-        "pad eos bos unk sep cls mask stop end start think thinking image audio video vision media "
-        "special draft bonus next first last new max min num per each input output prompt "
-        "completion prefill decode generated accepted accept one by of to inter ms s text id "
-        "cached reasoning tool begin im added additional speculative extra time verified verify "
-        "sampled current previous prev mtp nextn a the single no that this every second"
-    ),
-    "pwd": _set("old init"),
-}
-"""Words in front of `key`, `token` and `pwd` that say it is no secret; alone they are none."""
-
-_WORDS = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+")
 _PLAIN_WORD = re.compile(r"[A-Z]?[a-z]+|[A-Z]+|[0-9]+")
 _MIN_LEARNT = 8
 _MIN_PLAIN = 16
@@ -61,24 +28,34 @@ _PLACEHOLDER = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)\}")
 _QUOTED = r"\"(?:[^\"\\\n]|\\.)*\"|'(?:[^'\\\n]|\\.)*'"
 _BARE = r"(?:\$\{\w+\}|[^\s\"'&,;)}\]<>]+)"
 _NAME = r"(?<![\w.-])-{0,2}(?P<name>[A-Za-z_][\w.-]*)"
-_PATTERNS = (
-    # Values are looked at and not taken: in `args=Args(api_key=...)` one holds the next name.
-    re.compile(rf"{_NAME}[\"']?[ \t]?=[ \t]?(?=(?P<value>{_QUOTED}|{_BARE}))"),
-    # After a colon a sentence may follow, as in this package's own messages.
-    re.compile(
-        rf"{_NAME}[\"']?[ \t]?:[ \t]*(?=(?P<value>{_QUOTED}|{_BARE}(?=[ \t]*(?:$|[,}}\]#]))))",
-        re.MULTILINE,
+_NAMED = (
+    (
+        re.compile(rf"{_NAME}[\"']?[ \t]?=[ \t]?"),
+        re.compile(rf"{_QUOTED}|{_BARE}"),
     ),
-    re.compile(rf"(?<![\w-])--(?P<name>[a-z][\w-]*)[ \t]+(?=(?P<value>{_QUOTED}|(?!-){_BARE}))"),
-    re.compile(rf"(?P<name>[Aa]uthorization)[\"']?[:=][ \t]*[\"']?\w+[ \t]+(?P<value>{_BARE})"),
-    re.compile(r"(?P<name>\b[Bb]earer)[ \t]+(?P<value>[\w.~+/=-]{16,})"),
-    # With a slash in it only where it does not begin as a port does.
-    re.compile(r"://(?P<url>[^\s/:@\"'<>]*):(?P<value>(?!\d+[/?#])[^\s\"'<>]+)@"),
-    re.compile(
-        r"(?<![A-Za-z0-9])(?P<value>hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{20,}"
-        r"|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|AKIA[A-Z0-9]{16}|glpat-[\w-]{16,})"
+    # After a colon a sentence may follow, as in this package's own messages.
+    (
+        re.compile(rf"{_NAME}[\"']?[ \t]?:[ \t]*"),
+        re.compile(rf"{_QUOTED}|{_BARE}(?=[ \t]*(?:$|[,}}\]#]))", re.MULTILINE),
+    ),
+    (
+        re.compile(r"(?<![\w-])--(?P<name>[a-z][\w-]*)[ \t]+"),
+        re.compile(rf"{_QUOTED}|(?!-){_BARE}"),
     ),
 )
+"""What stands before a value, and the value. Of names that are no secret's the value is not looked
+at: in `args=Args(api_key=...)` one holds the next name, and each would be read to its end."""
+_SENT = (
+    re.compile(rf"(?P<name>[Aa]uthorization)[\"']?[:=][ \t]*[\"']?\w+[ \t]+(?P<value>{_BARE})"),
+    re.compile(r"(?P<name>\b[Bb]earer)[ \t]+(?P<value>[\w.~+/=-]{16,})"),
+)
+_SHAPE = re.compile(
+    r"(?<![A-Za-z0-9])(hf_[A-Za-z0-9]{16,}|sk-[A-Za-z0-9_-]{20,}"
+    r"|gh[pousr]_[A-Za-z0-9]{20,}|github_pat_\w{20,}|AKIA[A-Z0-9]{16}|glpat-[\w-]{16,})"
+)
+# With a slash in the password only where it does not begin as a port does.
+_URL = re.compile(r"://[^\s/:@\"'<>]*:(?!\d+[/?#])")
+_URL_REST = re.compile(r"[^\s\"'<>]*")
 _WHOLE_URL = re.compile(
     r"(?!https?://[^/:@]*:\d+(?:[/?#\s]|$))[A-Za-z][\w+.-]*://(?P<url>[^/:@]*)"
     r":(?P<value>[^\r\n]+)@[^@\r\n]*"
@@ -102,21 +79,6 @@ class Span:
     start: int
     end: int
     variable: str
-
-
-def is_secret(name: str) -> bool:
-    """Whether what has this name is a secret: a flag, a variable, a key, in any spelling."""
-    words = [word.lower() for word in _WORDS.findall(name)]
-    if not words:
-        return False
-    *before, last = words
-    if last in _ABOUT:
-        return words[-3:] == ["access", "key", "id"]
-    if _SECRET.intersection(words) or words[-2:] == ["api", "keys"]:
-        return True
-    if any(word.endswith(_ENDINGS) for word in words):
-        return True
-    return bool(before) and last in _PLAIN_BEFORE and before[-1] not in _PLAIN_BEFORE[last]
 
 
 def variable_of(name: str) -> str:
@@ -144,29 +106,72 @@ def spans(text: str) -> list[Span]:
     if _HINT.search(text) is None:
         return []
     found: list[Span] = []
-    for pattern in _PATTERNS:
-        for match in pattern.finditer(text):
-            span = _span(match)
-            if span is not None and not any(
-                span.start < other.end and other.start < span.end for other in found
-            ):
-                found.append(span)
+    taken = bytearray(len(text))
+    shapes = (Span(*match.span(), "TOKEN") for match in _SHAPE.finditer(text))
+    for span in chain(*(_named(text, *e) for e in _NAMED), _sent(text), _in_urls(text), shapes):
+        if taken.find(1, span.start, span.end) < 0:
+            taken[span.start : span.end] = b"\1" * (span.end - span.start)
+            found.append(span)
     return sorted(found, key=lambda span: span.start)
 
 
-def _span(match: re.Match[str]) -> Span | None:
-    groups, value = match.groupdict(), match["value"]
-    start, end = match.span("value")
+def _named(text: str, before: re.Pattern[str], value: re.Pattern[str]) -> Iterator[Span]:
+    """The values of secrets by the names that stand before them.
+
+    Each part of the text is looked at a fixed number of times, whatever a server writes in its log:
+    the search goes on behind a value, and behind a run that held none.
+    """
+    at = barren = 0
+    while name := before.search(text, at):
+        at = name.end()
+        if not is_secret(name["name"]) or (at < barren and text[at : at + 1] not in ("'", '"')):
+            continue
+        if match := value.match(text, at):
+            at = max(at, match.end())
+            if span := _span(name["name"], match):
+                yield span
+        else:
+            barren = max(at, _RUN.match(text, at).end())  # type: ignore[union-attr]
+
+
+_RUN = re.compile(r"[^\s\"'&,;)}\]<>]*")
+
+
+def _sent(text: str) -> Iterator[Span]:
+    """What an Authorization header carries."""
+    authorization, bearer = _SENT
+    for match in authorization.finditer(text):
+        if span := _span(match["name"], match, "value"):
+            yield span
+    for match in bearer.finditer(text):
+        if _is_value(match["value"]):
+            yield Span(*match.span("value"), "TOKEN")
+
+
+def _in_urls(text: str) -> Iterator[Span]:
+    """Passwords in URLs, up to the last @ before what ends a URL in a sentence."""
+    at = barren = 0
+    while before := _URL.search(text, at):
+        at = before.end()
+        if at < barren:
+            continue
+        end = _URL_REST.match(text, at).end()  # type: ignore[union-attr]
+        last = text.rfind("@", at, end)
+        if last > at:
+            if _is_value(text[at:last]):
+                yield Span(at, last, URL_PASSWORD)
+            at = last
+        elif last < 0:
+            barren = end
+
+
+def _span(name: str, match: re.Match[str], group: str | int = 0) -> Span | None:
+    value, (start, end) = match[group], match.span(group)
     is_quoted = len(value) > 1 and value[0] == value[-1] and value[0] in "\"'"
     if is_quoted:
         value, start, end = value[1:-1], start + 1, end - 1
-    name = groups.get("name")
     if not _is_value(value):
         return None
-    if "url" in groups:
-        return Span(start, end, URL_PASSWORD)
-    if name is None or name.lower() == "bearer":
-        return Span(start, end, "TOKEN")
     if not is_secret(name) or value == variable_of(name):  # the latter: argparse's usage
         return None
     is_count = not is_quoted and re.fullmatch(r"[-+0-9.,e]+", value) is not None

@@ -4,11 +4,14 @@ Written beside their place, onto the disk, and then renamed: the only way in whi
 writes a file that somebody may read later. (trials.jsonl and logs grow instead.)
 """
 
+import errno
 import json
 import os
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import BinaryIO
 
 from tuner.secrets import hidden_values
 
@@ -46,6 +49,28 @@ def _synced(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def opened(file: Path, buffering: int = -1) -> BinaryIO:
+    """A file to read from. Raises OSError, also for what is none: a pipe in its place would be
+    waited for and a device read without end."""
+    # Path's own takes no opener.
+    return open(file, "rb", buffering, opener=_at_once)
+
+
+def _at_once(name: str, flags: int) -> int:
+    descriptor = os.open(name, flags | os.O_NONBLOCK)
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "this is a pipe or a device and no file", name)
+    return descriptor
+
+
+def read_bytes(file: Path) -> bytes:
+    """What is in a file. Raises OSError, as `opened` does."""
+    with opened(file) as whole:
+        return whole.read()
 
 
 def write_bytes(file: Path, data: bytes) -> None:

@@ -4,6 +4,7 @@ import errno
 import fcntl
 import json
 import os
+import shlex
 import shutil
 import signal
 import socket
@@ -22,7 +23,8 @@ from click.testing import CliRunner
 from tests.cli.test_long_runs import killed  # noqa: F401 - a fixture
 from tests.engine import launching
 from tests.ledger.test_run import TEXT, settings
-from tuner.cli import finish
+from tests.report.make_run import Trial, chain, make_run
+from tuner.cli import finish, sweep
 from tuner.cli.commands import specbench
 from tuner.cli.runs import status_of
 from tuner.engine import footprint
@@ -167,6 +169,40 @@ def test_two_who_stop_a_run_at_once_are_both_told(run: Run) -> None:
             done = invoke("stop", run.path)
             assert done.exit_code == 0 and "ends after the trial that runs" in done.output
     assert not run.stop_file.exists()
+
+
+def test_a_run_that_was_killed_before_its_report_says_how_to_get_one(tmp_path: Path) -> None:
+    """All is measured, so nothing is to be resumed, and yesterday's report is not its answer."""
+    run = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(1), 100.0)])
+    with run.locked():
+        state = own_state(datetime.now(UTC), "stopping")
+    run.state_file.write_text(json.dumps(vars(state)))
+    words = f"write it with: specbench report {run.path}"
+    assert words in invoke("status", run.path).output
+    os.utime(run.trials_file, (1e9, 1e9))
+    assert words in invoke("status", run.path).output
+    run.report_md.write_text("today's")
+    assert words not in invoke("status", run.path).output
+    os.utime(run.report_md, (1e9 - 1, 1e9 - 1))
+    assert words in invoke("status", run.path).output
+
+
+def test_what_is_to_be_typed_is_quoted(tmp_path: Path) -> None:
+    """A folder with a space: the command would be refused, or be about another folder."""
+    run = Run.create(tmp_path / "my results; x" / "x", TEXT, settings())
+    assert shlex.split(run.resume_command) == ["specbench", "sweep", "--resume", str(run.path)]
+    assert f"go on with: {run.resume_command}" in invoke("status", run.path).output
+
+
+def test_a_run_folder_that_is_gone_is_said_and_not_to_be_resumed(
+    run: Run, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sweep._say_how_to_go_on(run)
+    assert run.resume_command in capsys.readouterr().err
+    shutil.rmtree(run.path)
+    sweep._say_how_to_go_on(run)
+    said = capsys.readouterr().err
+    assert "is gone, or not whole: begin a new run" in said and "--resume" not in said
 
 
 CHILDREN = """

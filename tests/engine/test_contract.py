@@ -311,7 +311,6 @@ def test_a_wrong_key_is_told_as_that(keyed: Server) -> None:
                 ask()
             assert failure.value.label is Failure.CLIENT
             assert "wrong" not in failure.value.message
-        api.close()
 
 
 def test_the_shown_command_has_a_name_in_the_place_of_the_key(case: Case) -> None:

@@ -79,6 +79,52 @@ INIT = ("managers/scheduler.py", "__init__")
             -9,
             scheduler_died(
                 INIT,
+                ("mem_cache/kv_cache_configurator.py", "_profile_available_bytes"),
+                error="ValueError: Loaded weights leave no GPU memory for the KV cache under "
+                "--mem-fraction-static=0.5. Raise --mem-fraction-static above 0.7.",
+            ),
+            Failure.OOM,
+            "Raise --mem-fraction-static above 0.7",
+            id="no room for the cache, as 0.5.17 says it",
+        ),
+        pytest.param(
+            -9,
+            scheduler_died(
+                INIT,
+                error="RuntimeError: Not enough GPU memory for hybrid (mamba/linear-attention) "
+                "state cache. Try: (1) reduce --max-running-requests, (2) increase "
+                "--mem-fraction-static",
+            ),
+            Failure.OOM,
+            "mamba",
+            id="no room for states",
+        ),
+        pytest.param(
+            -9,
+            scheduler_died(
+                ("managers/scheduler.py", "event_loop_overlap"),
+                error="RuntimeError: Out of memory. Try to lower your batch size.\n"
+                "Try to allocate 64 tokens.",
+            ),
+            Failure.OOM,
+            "Try to lower your batch size",
+            id="no room under load",
+        ),
+        pytest.param(
+            -9,
+            scheduler_died(
+                ("managers/scheduler.py", "event_loop_overlap"),
+                error="AssertionError: lost a token",
+                before=f"{STAMP}KV cache pool is full, increase --mem-fraction-static\n",
+            ),
+            Failure.CRASH,
+            "lost a token",
+            id="a warning of memory is not the cause",
+        ),
+        pytest.param(
+            -9,
+            scheduler_died(
+                INIT,
                 ("speculative/worker.py", "init_cuda_graphs"),
                 error="ModuleNotFoundError: No module named 'some_kernel'",
             ),

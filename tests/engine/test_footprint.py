@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -12,7 +13,14 @@ import pytest
 
 from tests.engine import launching
 from tests.engine.test_processes import DISGUISED, printed_pid, tree
-from tuner.engine.footprint import MARK, SUFFIX, Footprint, end_left_behind, footprints
+from tuner.engine.footprint import (
+    MARK,
+    SUFFIX,
+    Footprint,
+    end_left_behind,
+    footprints,
+    processes_left,
+)
 from tuner.errors import UserError
 
 SLEEPS = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
@@ -63,6 +71,23 @@ def test_a_footprint_is_there_while_the_server_runs(tmp_path: Path) -> None:
     assert [each.name for each in footprints(tmp_path)] == [f"log{SUFFIX}"]
     launch.stop()
     assert footprints(tmp_path) == []
+
+
+def test_a_copied_run_folder_ends_nobodys_server(tmp_path: Path) -> None:
+    """Otherwise `specbench clean COPY --yes` ends the server of the run that goes on."""
+    logs, copy, moved = tmp_path / "logs", tmp_path / "copy", tmp_path / "moved"
+    logs.mkdir()
+    launch = tree(logs, SLEEPS)
+    shutil.copytree(logs, copy)
+    (footprint,) = footprints(copy)
+    assert end_left_behind(footprint) == (0, [])
+    assert footprints(copy) == []
+    assert launch.exit_status() is None
+    logs.rename(moved)
+    (footprint,) = footprints(moved)
+    assert len(processes_left(footprint)) == 1, "one that was moved has its launches still"
+    moved.rename(logs)
+    launch.stop()
 
 
 @pytest.mark.parametrize("change", ["ticks", "where", "nonsense"])

@@ -43,7 +43,6 @@ def server(answer: Callable[[str, Any], Answer]) -> Iterator[ServerApi]:
         try:
             yield api
         finally:
-            api.close()
             http.shutdown()
             thread.join()
 

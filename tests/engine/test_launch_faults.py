@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,6 +15,7 @@ from tests.engine.launching import CHAIN, port_of, simulated
 from tests.fault_table import LAUNCH_LIMIT_S, Row, rows
 from tests.seals import left_behind
 from tuner.engine import launched, ports
+from tuner.engine.launched import Launch, LaunchedServer
 from tuner.engine.process import MARK
 from tuner.errors import EngineFailure, Failure, UserError
 from tuner.sweep.engine_keys import EngineSpec, FaultSpec
@@ -84,6 +86,7 @@ def test_an_orphan_of_a_dead_server_is_ended_too(seal: str, tmp_path: Path) -> N
 
 SCRIPT = """
 import sys
+from dataclasses import dataclass
 from pathlib import Path
 from tests.engine.launching import simulated
 from tuner.sweep.engine_keys import FaultSpec
@@ -217,3 +220,44 @@ def test_a_server_whose_scheduler_failed_counts_as_dead(seal: str, tmp_path: Pat
             )
         with pytest.raises(EngineFailure, match=r"OOM: torch\.OutOfMemoryError"):
             server.check_alive()
+
+
+@dataclass
+class PlayedStart:
+    """A server that is up after so many seconds of a clock of its own."""
+
+    ready_s: float
+    now: float = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
+
+    def is_healthy(self, limit_s: float) -> bool:
+        self.now += min(max(limit_s, 0.0), 0.3)
+        return self.now >= self.ready_s
+
+
+@pytest.mark.parametrize(("ready_s", "is_up"), [(599.9, True), (600.6, False), (1e9, False)])
+def test_a_start_is_waited_for_until_its_limit_and_no_longer(
+    ready_s: float, is_up: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that is just in time is a server; a minute given away each launch is an hour a night."""
+    log, start = tmp_path / "server.log", PlayedStart(ready_s)
+    log.write_text("Load weight begin.\n")
+    server = LaunchedServer(Launch(("x",), simulated().config(), log, TimeoutSpec(launch=600.0)))
+    monkeypatch.setattr(launched, "time", start)
+    monkeypatch.setattr(server._api, "is_healthy", start.is_healthy)
+    try:
+        if is_up:
+            server._wait_until_healthy(600.0)
+        else:
+            words = r"not ready after 600 s \(timeouts.launch\), last line: Load weight begin"
+            with pytest.raises(EngineFailure, match=words) as failure:
+                server._wait_until_healthy(600.0)
+            assert failure.value.label is Failure.LAUNCH_TIMEOUT
+    finally:
+        server.stop()
+    assert min(ready_s, 600.0) <= start.now < 601.0

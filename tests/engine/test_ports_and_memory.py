@@ -1,5 +1,6 @@
 """Ports and GPU memory: what a launch needs free, and when it is back."""
 
+import random
 import socket
 import sys
 from pathlib import Path
@@ -17,6 +18,28 @@ def test_a_chosen_port_is_free_and_not_the_kernels() -> None:
     assert ports.is_free(port)
     lowest = int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()[0])
     assert port < max(lowest, 13000)
+
+
+def test_a_port_that_is_taken_or_another_launch_s_is_not_chosen(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Two sweeps that begin at once would meet on one port, minutes later when they bind it."""
+    drawn: list[int] = []
+    draw = SimpleNamespace(randrange=lambda *_: drawn.pop(0))
+    first, second = ports.Claims(), ports.Claims()
+    mine, other, third = ports.free_port(), ports.free_port(), ports.free_port()
+    with socket.create_server(("", ports.free_port())) as listener:
+        monkeypatch.setattr(random, "SystemRandom", lambda: draw)
+        drawn += [listener.getsockname()[1], mine]
+        assert first.claim() == mine
+        drawn += [mine, other]
+        assert first.claim() == other
+        drawn += [mine, other, third]
+        assert second.claim() == third
+    first.release()
+    drawn.append(mine)
+    assert second.claim() == mine
+    second.release()
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1", "0.0.0.0"])

@@ -8,9 +8,12 @@ import uuid
 from pathlib import Path
 
 import psutil
+import pytest
 
 from tests.engine import launching
+from tuner.engine.footprint import footprints
 from tuner.engine.process import MARK, ProcessTree, child_environment
+from tuner.engine.server_log import HEAD_BYTES, MOST_BYTES, TAIL_BYTES, ServerLog
 
 # Starts a process that has its own session and an empty environment: only descent tells.
 DISGUISED = """
@@ -79,6 +82,25 @@ def test_a_server_that_ignores_sigterm_is_killed(tmp_path: Path) -> None:
     assert launch.exit_status() == -signal.SIGKILL
 
 
+def test_ctrl_c_in_the_middle_of_a_stop_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To end a server takes seconds, in which somebody presses it again."""
+    launch = tree(tmp_path, DISGUISED)
+    child, ask = printed_pid(tmp_path), ProcessTree._ask
+
+    def interrupted(self: ProcessTree) -> None:
+        signal.raise_signal(signal.SIGINT)
+        ask(self)
+
+    monkeypatch.setattr(ProcessTree, "_ask", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        launch.stop()
+    launching.wait_for(lambda: launching.is_gone(child))
+    assert launch.exit_status() is not None and launch.members() == set()
+    assert footprints(tmp_path) == []
+
+
 def test_the_exit_status_is_kept_until_stop(tmp_path: Path) -> None:
     """A reaped child's number could be a stranger's by the time that its group is signalled."""
     launch = tree(tmp_path, "raise SystemExit(3)")
@@ -108,6 +130,32 @@ def test_output_of_both_streams_is_in_the_log(tmp_path: Path) -> None:
     launch.wait(20.0)
     launch.stop()
     assert (tmp_path / "log").read_text() == "out\nerr\n"
+
+
+FLOODS = """
+import sys, time
+line = "x" * 1023 + chr(10)
+for size in ({most} // 1024 + 1, 1):
+    sys.stdout.write(line * size)
+    sys.stdout.flush()
+    print("through", flush=True)
+    time.sleep({pause})
+"""
+
+
+def test_a_log_is_kept_to_its_size_while_its_server_writes_it(tmp_path: Path) -> None:
+    """A night of a line for each request fills the disk under the run itself."""
+    launch = tree(tmp_path, FLOODS.format(most=MOST_BYTES, pause=0.3))
+    log = tmp_path / "log"
+    try:
+        launching.wait_for(lambda: log.stat().st_size > MOST_BYTES)
+        launching.wait_for(lambda: ServerLog(log).end(8) == "through\n")
+        launch.observe()
+        assert log.stat().st_size < 1.1 * (HEAD_BYTES + TAIL_BYTES)
+        launching.wait_for(lambda: ServerLog(log).end(2000).count("through\n") == 2)
+        assert log.stat().st_size < 1.1 * (HEAD_BYTES + TAIL_BYTES)
+    finally:
+        launch.stop()
 
 
 def test_the_environment_is_inherited_set_and_unset(monkeypatch) -> None:  # type: ignore[no-untyped-def]

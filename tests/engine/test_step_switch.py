@@ -148,7 +148,6 @@ def answering(*switches: tuple[int, Any]) -> Iterator[ServerApi]:
         Thread(target=server.serve_forever, daemon=True).start()
         api = ServerApi(f"http://127.0.0.1:{server.server_address[1]}", 10.0)
         yield api
-        api.close()
         server.shutdown()
 
 

@@ -12,11 +12,8 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
-
-import requests
 
 from tests.foreign import files as foreign_files
 from tests.fuzz import damage
@@ -25,6 +22,7 @@ from tuner.answer.result import summarise_run
 from tuner.comm.results import CommResults
 from tuner.comm.stage import Screening, read_screening
 from tuner.engine import footprint
+from tuner.engine.asking import Answer
 from tuner.engine.gpu_watch import gpus_of
 from tuner.engine.http import ServerApi
 from tuner.engine.sglang.deaths import cause_of_death, log_tail
@@ -315,18 +313,15 @@ def server_answers(draw: random.Random, folder: Path) -> None:
     api = ServerApi("http://127.0.0.1:1", 1.0)
     status = draw.choice([200] * 8 + [400, 500, 503, 204])
     body = damage.document(draw, draw.choice([_INFO, _GENERATED, _SWITCHED]))
-    answer = requests.Response()
-    answer.status_code, answer._content = status, body.encode("utf-8", "surrogatepass")
-    answer.encoding = draw.choice(["utf-8", "latin-1", None])
-    session: Any = SimpleNamespace(request=lambda *_, **__: answer, close=lambda: None)
-    api._session = session
+    answer = Answer(status, body.encode("utf-8", "surrogatepass"))
     calls: list[Callable[[], Any]] = [
         lambda: _use(api.server_info()),
         lambda: api.generate_one_token({}),
         lambda: _keep(api.counters(), folder),
         lambda: api.set_steps(3),
     ]
-    with patch("tuner.engine.http.SWITCH_RETRY_S", 0.0), patch("time.sleep"):
+    asked = patch("tuner.engine.http.ask", lambda *_: answer)
+    with asked, patch("tuner.engine.http.SWITCH_RETRY_S", 0.0), patch("time.sleep"):
         for call in calls:
             _told(call)
 

@@ -93,13 +93,15 @@ def test_what_was_appended_is_read_back_exactly(run: Run):
 def test_a_half_written_line_is_cut_off_and_said(run: Run):
     with run.locked():
         run.append(record(0))
-    with run.trials_file.open("ab") as file:
-        file.write(b'{"format": 1, "trial": 1, "ro')
+    whole = run.trials_file.stat().st_size
+    with run.trials_file.open("ab") as file:  # longer than the line that comes in its place
+        file.write(b'{"format": 1, "trial": 1, "message": "' + b"x" * 5000)
     note = run.ledger().note
     assert note is not None
     assert f"{run.trials_file}:2: " in note
     with run.locked() as said:
         assert said == note
+        assert run.trials_file.stat().st_size == whole
         run.append(record(1))
     assert [each.trial for each in run.ledger().records] == [0, 1]
     assert run.ledger().note is None
@@ -288,6 +290,7 @@ with run.locked():
         run.append(record(1))
     except UserError as error:
         print(error)
+    assert run.trials_file.stat().st_size == size, "half a line is left"
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
     run.append(record(2))
 """

@@ -39,6 +39,8 @@ def test_a_clean_level_has_no_doubts() -> None:
     """Otherwise users learn to skip the warnings."""
     assert found(PLAIN, *level()) == []
     assert found(CHAIN, *speculating(600, 600, (200, 200, 200))) == []
+    cut = sample((0.1, 10.0), (1, 2397), spec=SpecCounts(1200, 1199, 2400, (401, 399, 400)))
+    assert found(CHAIN, *[Window(1, 10.0, 0.1, (cut,))] * 3) == [], "the last verify was cut by 2"
 
 
 @pytest.mark.parametrize(
@@ -52,6 +54,27 @@ def test_a_clean_level_has_no_doubts() -> None:
             "speculative counts",
             "doubt",
             "1 of 4",
+        ),
+        (
+            level(sample((1, 2), (1, 8), spec=SpecCounts(8, 8))),
+            CHAIN,
+            "speculative counts",
+            "doubt",
+            "1 of 4 requests the engine counts more",
+        ),
+        (
+            level(sample((1, 2), (1, 8), spec=SpecCounts(2, 6))),
+            CHAIN,
+            "speculative counts",
+            "doubt",
+            "1 of 4 requests the engine counts more",
+        ),
+        (
+            level(sample((1, 2), (1, 8), spec=SpecCounts(4, 4, 8, (2, 1, 1)))),
+            CHAIN,
+            "speculative counts",
+            "doubt",
+            "1 of 4 requests the engine's verifies by accepted drafts",
         ),
         (speculating(1000, 20, (980, 20)), CHAIN, "accept length", "doubt", "wired"),
         (speculating(900, 180, (720, 180)), CHAIN, "accept rate", "doubt", "20%"),

@@ -11,8 +11,10 @@ from collections.abc import Iterator, Sequence
 import pytest
 
 from tests.measure.fake_server import FakeServer
+from tuner.measure import client
 from tuner.measure.client import Load, run_window
 from tuner.measure.samples import Request, RequestSample, SpecCounts
+from tuner.measure.stream import TokenStream
 
 
 @pytest.fixture(scope="module")
@@ -220,6 +222,24 @@ def test_nothing_to_send() -> None:
     """Otherwise an empty warm-up fails."""
     window = run_window("http://127.0.0.1:9", [], Load(4, 8))
     assert (window.samples, window.wall_s, window.stopped) == ((), 0.0, None)
+
+
+def test_a_client_that_stood_still_says_so(
+    server: FakeServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Tokens that came meanwhile have the time at which it went on: no measurement of the server.
+    Also where it is the last thing that happens in the window."""
+    monkeypatch.setattr(client, "_WATCH_EVERY_S", 0.05)
+    feed, fed = TokenStream.feed, list[bytes]()
+
+    def late(stream: TokenStream, data: bytes, now: float) -> bool:
+        if not fed:
+            time.sleep(0.5)
+        fed.append(data)
+        return feed(stream, data, now)
+
+    monkeypatch.setattr(TokenStream, "feed", late)
+    assert run_window(server.url, asks("complete"), Load(1, 4)).stood_s > 0.3
 
 
 def test_ctrl_c_passes_through(server: FakeServer) -> None:

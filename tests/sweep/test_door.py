@@ -1,6 +1,8 @@
 """The door: a mistake in a sweep file costs one sentence, not a night on eight GPUs."""
 
 import contextlib
+import os
+import threading
 from pathlib import Path
 
 import pytest
@@ -418,3 +420,32 @@ def test_a_tilde_is_this_users_home_where_something_is_there(
     found = ModelSpec(target="~/model", draft="~/draft", algorithm="EAGLE3")
     assert (found.target, found.draft) == (str(tmp_path / "model"), "~/draft")
     assert EngineSpec(kind="sglang", python="~/python").python == str(tmp_path / "python")
+
+
+@pytest.mark.parametrize("character", ["\\e", "\\x7f", "\\x9b", "\\u2028", "\u202e", "\u2066"])
+@pytest.mark.parametrize("place", ["server: {env: {A: VALUE}}", "server: {flags: {a: VALUE}}",
+                                   "VALUE: 1"])  # fmt: skip
+def test_characters_that_cannot_be_seen_are_refused(load: Load, character: str, place: str) -> None:
+    """They would steer the terminal that a plan is shown on, or turn what a report says around."""
+    with pytest.raises(UserError, match=r":[0-9]+: .*the control character U\+[0-9A-F]{4} ") as no:
+        load(f"{BASE}{place.replace('VALUE', chr(34) + 'a' + character + chr(34))}\n")
+    assert str(no.value).isprintable()
+
+
+def test_a_text_of_several_lines_is_no_mistake(load: Load) -> None:
+    assert load(f'{BASE}server: {{env: {{A: "a\\n\\tb"}}}}\n').sweep.server.env == {"A": "a\n\tb"}
+
+
+def test_a_pipe_that_nobody_writes_to_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`open` would wait for ever; one that somebody writes to, `<(command)`, is read."""
+    monkeypatch.setattr("tuner.sweep.door.PIPE_WAIT_S", 1)
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(UserError, match="nothing came from it in 1 s"):
+        load_sweep(pipe)
+    reading, writing = os.pipe()
+    threading.Timer(0.2, lambda: (os.write(writing, BASE.encode()), os.close(writing))).start()
+    assert load_sweep(Path(f"/dev/fd/{reading}")).sweep.name
+    os.close(reading)

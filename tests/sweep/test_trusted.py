@@ -1,6 +1,7 @@
 """Whose code runs on the machine, and who can reach its ports: only what the user asked for."""
 
 import ast
+import re
 from itertools import pairwise
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from tests.report.make_run import Trial, chain, make_run
 from tuner.cli.commands import specbench
 from tuner.engine.sglang import flags
 from tuner.engine.simulated.arguments import parse
+from tuner.errors import UserError
 from tuner.plan import make_plan
 from tuner.report.run_report import write_report
 from tuner.sweep.door import load_sweep
@@ -84,11 +86,62 @@ def test_no_shell_is_ever_started():
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.keyword):
                 assert node.arg != "shell", f"{path}:{node.value.lineno}"
-            if isinstance(node, ast.Attribute):
-                assert node.attr not in ("system", "popen", "getoutput", "getstatusoutput",
-                                         "create_subprocess_shell") or (
-                    isinstance(node.value, ast.Name) and node.value.id != "os"
-                ), f"{path}:{node.lineno}"  # fmt: skip
+            assert not uses_a_shell(node), f"{path}:{node.lineno}"  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("code", [
+    "os.system(x)", "os.popen(x)", "from os import system", "subprocess.getoutput(x)",
+    "asyncio.create_subprocess_shell(x)", "from subprocess import getstatusoutput",
+    "['bash', '-c', x]", "('sh', '-lc', x)", "[SHELL, '-c', x]",
+])  # fmt: skip
+def test_a_shell_would_be_found(code: str):
+    """A check that misses a way of starting one is none."""
+    assert any(uses_a_shell(node) for node in ast.walk(ast.parse(code)))
+    assert not any(
+        uses_a_shell(node) for node in ast.walk(ast.parse("platform.system(); [y, '-c']"))
+    )
+
+
+SHELLS = {"system", "popen", "getoutput", "getstatusoutput", "create_subprocess_shell"}
+PROGRAMS = {"sh", "bash", "dash", "zsh", "/bin/sh", "/bin/bash", "/usr/bin/env"}
+
+
+def uses_a_shell(node: ast.AST) -> bool:
+    if isinstance(node, ast.ImportFrom) and node.module != "platform":
+        return bool(SHELLS & {each.name for each in node.names})
+    if isinstance(node, ast.Attribute) and node.attr in SHELLS:
+        return not (isinstance(node.value, ast.Name) and node.value.id == "platform")
+    if isinstance(node, ast.List | ast.Tuple):
+        words = [each.value for each in node.elts if isinstance(each, ast.Constant)]
+        named = {each.id for each in node.elts if isinstance(each, ast.Name)}
+        runs = any(isinstance(each, str) and re.fullmatch(r"-\w*c", each) for each in words)
+        return runs and bool(PROGRAMS & set(words) or "SHELL" in named)
+    return False
+
+
+@pytest.mark.parametrize(("flags", "words"), [
+    ("lora-paths: [a, --trust-remote-code]", "would be read as another flag"),
+    ("cuda-graph-bs: [--host=0.0.0.0]", "would be read as another flag"),
+    ("config: more.yaml", "SGLang reads more flags from that file"),
+])  # fmt: skip
+def test_no_flag_comes_in_by_the_side(tmp_path: Path, flags: str, words: str):
+    """Otherwise a value turns a model's code on, or opens the port to everybody, and neither plan
+    nor report says so."""
+    with pytest.raises(UserError, match=words):
+        planned(tmp_path, flags)
+    planned(tmp_path, "cuda-graph-bs: [1, 2], served-model-name: -x")
+
+
+@pytest.mark.parametrize("name", ["target", "draft"])
+@pytest.mark.parametrize("value", ["--trust-remote-code", "a\\nb", "a\\e[2Jb", "a\u202eb"])
+def test_a_model_s_name_is_a_name(tmp_path: Path, name: str, value: str):
+    """It stands on command lines, terminals and in every table."""
+    file = tmp_path / "x.yaml"
+    was = "target: org/model" if name == "target" else "draft: org/draft"
+    file.write_text(SWEEP.replace("FLAGS", "").replace(was, f'{name}: "{value}"'))
+    with pytest.raises(UserError, match=rf"x.yaml:4: model.{name}: ") as refused:
+        load_sweep(file)
+    assert str(refused.value).isprintable()
 
 
 @pytest.mark.parametrize("name", ["../x", "/tmp/x", "a/b", "..", ".x", "a\\nb", "", "-x", "a b"])

@@ -131,7 +131,8 @@ def summarise_run(run: Run, samples: RawSamples | None = None) -> Result:
     limits = LimitsFound.of(ledger, sweep.search)
     worker = read_fleet(run.fleet_file)
     exit_code, verdict = _outcome(ledger, sweep, best, value)
-    if worker is not None and worker.elsewhere and ledger.baseline and not ledger.candidates:
+    nothing_left = bool(ledger.baseline or not ledger.records) and not ledger.candidates
+    if worker is not None and worker.elsewhere and nothing_left:
         exit_code, verdict = 0, "other workers came first to all candidates"
     if exit_code == 0 and far:
         verdict += f"; {far_words(ledger, far)}"

@@ -6,7 +6,7 @@ from pathlib import Path
 from tuner.answer.result import Result, summarise_run
 from tuner.campaign.budget import CLOCK, Budget, Clock
 from tuner.campaign.conversations import with_conversations
-from tuner.campaign.course import measure_endpoint, search_all
+from tuner.campaign.course import comes_too_late, measure_endpoint, search_all
 from tuner.campaign.going import Progress
 from tuner.campaign.placed import placed
 from tuner.campaign.showing import Showing, Watched
@@ -187,13 +187,14 @@ def measure_all(
             showing = Showing(run, loaded.sweep, layout, stored)
             watched = Watched(progress, showing)
             try:
-                loaded = with_conversations(loaded, run, engine, watched.phase)
-                bench = Bench.prepare(engine, loaded, run, watched.phase)
-                with (
-                    placed(bench, loaded, watched, elsewhere) as there,
-                    taking_part(fleet, run, watched.note) as own,
-                ):
-                    search_all(there, loaded, budget, watched, clock, own, here=elsewhere is None)
+                with taking_part(fleet, run, watched.note, watched.step) as own:
+                    if not comes_too_late(own, loaded, run):
+                        loaded = with_conversations(loaded, run, engine, watched.phase)
+                        bench = Bench.prepare(engine, loaded, run, watched.phase)
+                        with placed(bench, loaded, watched, elsewhere) as there:
+                            search_all(
+                                there, loaded, budget, watched, clock, own, here=elsewhere is None
+                            )
             finally:
                 showing.stop()
                 if showing.lost is not None:

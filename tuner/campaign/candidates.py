@@ -42,6 +42,8 @@ def search_candidates(search: Search) -> None:
             _publish_the_rest(search)
         raise
     if not candidates.has_failed:
+        if search.together is not None and not search.undone:
+            search.together.conclude(search.wanted)
         close(search)
     _say_how_it_ended(search, has_failed=candidates.has_failed)
 
@@ -94,6 +96,8 @@ class _Candidates:
                 continue  # it took time: perhaps there is none left for the candidate
             self._begin(proposal)
         if not self.flight.tags:
+            if self.search.together is not None and not self.has_failed:
+                self.search.together.tell_failures()  # or two would wait for each other's
             return self._waits_for_others()
         going, records = self.flight.land()
         self._told(going, records)
@@ -210,6 +214,8 @@ class _Candidates:
             search.progress.note(f"{self.failures} trials in a row failed, the run stops")
             search.undone.append(f"{self.failures} trials in a row failed")
             self.has_failed = True
+        if self.has_failed and search.together is not None:
+            search.together.give_up()
 
 
 def _one(search: Search, asked: Asked) -> Launches[Sequence[TrialRecord]]:

@@ -53,6 +53,14 @@ def search_all(
     )  # fmt: skip
 
 
+def comes_too_late(together: Together | None, loaded: LoadedSweep, run: Run) -> bool:
+    """Whether a worker that has launched nothing finds its search at its end. Says so."""
+    if together is None or run.records() or not together.has_ended(_wanted(loaded, run)):
+        return False
+    write_ended(run, Ended(True))
+    return True
+
+
 def measure_endpoint(bench: Bench, budget: Budget, progress: Progress) -> None:
     """The server as it is, once; nothing to compare it with."""
     if any(record.outcome == "ok" for record in bench.run.ledger().records):

@@ -63,7 +63,7 @@ def study_of(
     if together is not None:
         for point, verdict in measured:
             study.tell_unasked(point, verdict)
-        together.begin(study, measured)
+        together.begin(study, measured, spec.max_failures)
         return study
     unasked = {point for point, record in lines if not record.proposed}
     asked = {point: _asked(record.asked) for point, record in lines if record.asked is not None}

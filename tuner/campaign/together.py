@@ -5,6 +5,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import groupby
 from typing import Literal, TypeVar
 
 from tuner.engine.process import interrupts_deferred
@@ -36,22 +37,58 @@ class Together:
     run: Run
     line: FleetLine
     note: Callable[[str], None]
+    step: Callable[[str], None]
+    """Hears what this worker waits for."""
     wait: Callable[[float], None] = time.sleep
     _study: Study | None = None
     _heard: set[int] = field(default_factory=set)
     _sight: Sight = field(default_factory=lambda: Sight((), {}))
     _unpublished: dict[Point, Verdict] = field(default_factory=dict)
+    _doubtful: dict[Point, Verdict] = field(default_factory=dict)
+    """The last failures in a row: the points' own, or of a host that is broken."""
+    _measures: bool = False
+    """A candidate was measured here: what fails later may be the point's fault."""
+    _gave_up: bool = False
     _own: set[Point] = field(default_factory=set)
     """Points that this worker's ledger has."""
+    _waits: str | None = None
+    """What for, as it was said last."""
     _away: Literal["reading", "writing"] | None = None
     """What the database did not do at the last try."""
 
-    def begin(self, study: Study, own: Sequence[tuple[Point, Verdict]]) -> None:
-        """Take part: `own` is what this worker's ledger has from an earlier call."""
+    def begin(self, study: Study, own: Sequence[tuple[Point, Verdict]], max_failures: int) -> None:
+        """Take part: `own` is what this worker's ledger has from an earlier call, in order. So many
+        failures in a row had ended that and were not told, nor those of a host that measures
+        nothing."""
         self._study = study
         self._own = {point for point, _ in own}
-        self._unpublished = dict(own)
+        self._measures = any(verdict.outcome == "ok" for _, verdict in own)
+        for has_failed, some in groupby(own, key=lambda each: each[1].outcome == "failed"):
+            in_a_row = list(some)
+            if not has_failed or (self._measures and len(in_a_row) < max_failures):
+                self._unpublished.update(in_a_row)
         self.look()
+
+    def has_ended(self, wanted: int) -> bool:
+        """Whether the others' search came to its end before this worker began: nothing that it
+        could launch would change anything. Says so, and keeps who took part."""
+        if not self._reached(partial(self.fleet.is_concluded, wanted)):
+            return False
+        if (sight := self._reached(self.fleet.look)) is None:
+            return False
+        self._sight = sight
+        self._write()
+        self.note(
+            "the search has ended: other workers have measured what there was to measure, and this "
+            "one launches nothing"
+        )
+        return True
+
+    def conclude(self, wanted: int) -> None:
+        """Tell those that come later that the search has ended by itself; whoever measures last
+        does."""
+        if not self.elsewhere and not self._gave_up:
+            self._reached(partial(self.fleet.conclude, wanted), "writing")
 
     @property
     def elsewhere(self) -> Mapping[Point, str]:
@@ -114,19 +151,59 @@ class Together:
         if self.look() and not self.elsewhere and self.is_full(wanted):
             return False
         if self.elsewhere or self._away:
+            self._say_what_for()
             self.wait(min(RETRY_S, self.fleet.heartbeat_s / 2))
             return True
         return before
 
+    def _say_what_for(self) -> None:
+        """For `specbench status`, whenever it is something else."""
+        at_work = (f"{worker} measures {point.label()}" for point, worker in self.elsewhere.items())
+        what = "; ".join(at_work) if not self._away else "the shared study cannot be reached"
+        if what != self._waits:
+            self._waits = what
+            whom = "waiting" if self._away else "waiting for other workers"
+            self.step(f"{whom}: {what}")
+
     def publish(self, found: Mapping[Point, Verdict], claimed: Collection[Point] = ()) -> None:
         """Tell the others, now or as soon as the database is back; what was claimed for that and
-        not measured is theirs again."""
+        not measured is theirs again.
+
+        A failure is told when something else has come after it: a host that is broken has nothing
+        to say of the points on which it failed, see `give_up`.
+        """
         self._own.update(found)
-        self._unpublished.update(found)
+        self._waits = None
+        for point, verdict in found.items():
+            self._doubtful[point] = verdict
+            self._measures |= verdict.outcome == "ok"
+            if verdict.outcome != "failed":
+                self._tell_doubtful()
         for point in claimed:
             if point not in found:
                 self.fleet.release(point)
         self.look()
+
+    def tell_failures(self) -> None:
+        """Nothing follows that could say what the last failures were of: the points' own, unless
+        this host has measured nothing yet."""
+        if self._doubtful and self._measures:
+            self._tell_doubtful()
+            self.look()
+        elif self._doubtful:
+            self.give_up()
+
+    def give_up(self) -> None:
+        """This host may be broken: the points on which it failed last are the others' again."""
+        self._gave_up |= bool(self._doubtful)
+        for point in self._doubtful:
+            self.fleet.release(point)
+        self._doubtful.clear()
+        self.look()
+
+    def _tell_doubtful(self) -> None:
+        self._unpublished.update(self._doubtful)
+        self._doubtful.clear()
 
     def fastest_elsewhere(self) -> str | None:
         """The fastest candidate of all workers, in words, where another one has it; else None.
@@ -152,6 +229,7 @@ class Together:
 
     def close(self) -> None:
         """Give up what is claimed and not measured."""
+        self.tell_failures()
         if self._unpublished and not self.look():
             count = len(self._unpublished)
             what = "1 result is" if count == 1 else f"{count} results are"
@@ -198,7 +276,10 @@ class Together:
 
 @contextmanager
 def taking_part(
-    fleet: Fleet | None, run: Run, note: Callable[[str], None]
+    fleet: Fleet | None,
+    run: Run,
+    note: Callable[[str], None],
+    step: Callable[[str], None],
 ) -> Iterator[Together | None]:
     """A run's part in a shared search, None of a run alone; what it has claimed and not measured
     is given up at the end."""
@@ -206,7 +287,7 @@ def taking_part(
         yield None
         return
     line = FleetLine(study=run.settings.worker.study, worker=fleet.worker)
-    together = Together(fleet, run, line, note)
+    together = Together(fleet, run, line, note, step)
     try:
         yield together
     finally:

@@ -66,19 +66,12 @@ def worker_settings(
     return known
 
 
-def resume_words(run: Run) -> str:
-    """The command that goes on with a run."""
-    if run.settings.worker is None:
-        return f"specbench sweep --resume {run.path}"
-    return f"specbench worker --resume {run.path} --storage URL"
-
-
 def refuse_worker_alone(run: Run) -> None:
     """Raises UserError where a run is a worker's and is resumed without the others."""
     if run.settings.worker is not None:
         raise UserError(
             f"this run is one of several workers on study {run.settings.worker.study}, go on with "
-            f"{resume_words(run)}",
+            f"{run.resume_command}",
             run.path,
         )
 

@@ -1,6 +1,7 @@
 """`specbench status`, `stop` and `clean`: runs that go on, and what is left of those that died."""
 
 import json
+import shlex
 import socket
 from dataclasses import asdict
 from pathlib import Path
@@ -11,10 +12,10 @@ import click
 from tuner.answer.alike import by_samples
 from tuner.answer.choice import fastest_candidate
 from tuner.answer.fastest import speedups_of
-from tuner.campaign.workers import resume_words
 from tuner.errors import UserError
 from tuner.ledger.at_work import State, read_state
 from tuner.ledger.ended import read_ended
+from tuner.ledger.fleet_line import FleetLine, read_fleet
 from tuner.ledger.leftover import clear, leftovers
 from tuner.ledger.newest import RESULTS
 from tuner.ledger.run import Run
@@ -49,10 +50,10 @@ def status_of(run: Run) -> dict[str, Any]:
     # As the report has it: over all launches of the baseline.
     settled, spec = settle(run), sweep.search.objective
     best, value = fastest_candidate(settled.ledger, spec, by_samples(settled, spec))
-    wanted = _wanted(run)
+    wanted, state = _wanted(run), _state(run, is_held, told)
     return {
         "run": str(run.path),
-        "state": _state(run, is_held, told),
+        "state": state,
         "now": None if told is None else asdict(told),
         "done": len(ledger.candidates),
         "wanted": wanted,
@@ -70,6 +71,8 @@ def status_of(run: Run) -> dict[str, Any]:
             "by_concurrency": {str(k): each.value for k, each in speedups_of(best).items()},
         },
         "report": str(run.report_md) if run.report_md.exists() else None,
+        "report_is_old": state == "killed" and bool(ledger.records) and _is_old(run),
+        "worker": None if (worker := read_fleet(run.fleet_file)) is None else worker.model_dump(),
     }
 
 
@@ -79,6 +82,14 @@ def _state(run: Run, is_held: bool, told: State | None) -> str:
     if told is not None:
         return "killed" if told.host == socket.gethostname() else "elsewhere"
     return "killed" if run.running else "ended"
+
+
+def _is_old(run: Run) -> bool:
+    """Whether a trial ended after the report was written, or none was."""
+    try:
+        return run.report_md.stat().st_mtime < run.trials_file.stat().st_mtime
+    except OSError:
+        return True
 
 
 def _wanted(run: Run) -> int:
@@ -111,6 +122,8 @@ def _lines(found: dict[str, Any]) -> list[str]:
             lines.append(f"  {about}{now['doing']}{window}{level} (said {now['told']})")
     count = f"  {found['done']} of {found['wanted']} candidates"
     lines.append(count + (f", {found['failed']} without numbers" if found["failed"] else ""))
+    if found["worker"] is not None:
+        lines.append(f"  {FleetLine.model_validate(found['worker']).words(found['done'])}")
     if best is not None and best["speedup"] is not None:
         name = best["configuration"] or "the server as it is"
         levels = best["by_concurrency"]
@@ -121,7 +134,10 @@ def _lines(found: dict[str, Any]) -> list[str]:
         lines.append(f"  about {spell_time(now['left_s'])} left")
     if found["state"] in ("killed", "ended"):
         lines += _due(found)
-    if found["report"] is not None:
+    if found["report_is_old"]:
+        path = shlex.quote(found["run"])
+        lines.append(f"  its report is missing or older: write it with: specbench report {path}")
+    elif found["report"] is not None:
         lines.append(f"  report: {found['report']}")
     return lines
 
@@ -136,7 +152,7 @@ def _due(found: dict[str, Any]) -> list[str]:
         lines.append(f"  ended early: {found['ended_early']}")
     if found["done"] >= found["wanted"] and found["closing_missing"]:
         lines.append("  closing launches are missing")
-    return [*lines, f"  go on with: {resume_words(Run.open(Path(found['run'])))}"]
+    return [*lines, f"  go on with: {Run.open(Path(found['run'])).resume_command}"]
 
 
 _STATES = {
@@ -161,7 +177,7 @@ def ask_to_stop(path: Path) -> None:
     if state != "elsewhere" and not run.is_being_written:  # it ended in this moment
         run.stop_file.unlink(missing_ok=True)
     click.echo(f"{path}: ends after the trial that runs, with a report")
-    click.echo(f"it can go on later: {resume_words(run)}")
+    click.echo(f"it can go on later: {run.resume_command}")
 
 
 def clean(paths: list[Path], is_asked_for_all: bool, does: bool) -> int:

@@ -16,7 +16,6 @@ from tuner.campaign.workers import (
     WorkerOptions,
     join_fleet,
     refuse_worker_alone,
-    resume_words,
     worker_settings,
 )
 from tuner.cli.arguments import TrialCount, unused_trials
@@ -251,4 +250,7 @@ def _report_what_there_is(folder: Run, options: SweepOptions) -> None:
 
 
 def _say_how_to_go_on(folder: Run) -> None:
-    click.echo(f"specbench: go on with: {resume_words(folder)}", err=True)
+    if not folder.trials_file.exists():
+        click.echo(f"specbench: {folder.path} is gone, or not whole: begin a new run", err=True)
+        return
+    click.echo(f"specbench: go on with: {folder.resume_command}", err=True)

@@ -26,6 +26,7 @@ from tuner.sweep.door import LoadedSweep
 from tuner.sweep.model import Sweep
 from tuner.sweep.point import Point
 from tuner.sweep.space import Space
+from tuner.whole import read_bytes
 
 _OTHER_COLLECTIVES = ("attn-dp-size", "data-parallel-size", "dp-size", "enable-dp-attention")
 
@@ -113,7 +114,7 @@ class Screening:
 def read_screening(path: Path) -> Screening | None:
     """A run's comm.json, None where the run has none. Raises UserError for one that is broken."""
     try:
-        data = json.loads(path.read_bytes())
+        data = json.loads(read_bytes(path))
     except FileNotFoundError:
         return None
     except OSError as error:

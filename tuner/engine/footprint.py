@@ -20,7 +20,7 @@ import psutil
 
 from tuner.engine.process_table import is_alive, with_descendants
 from tuner.engine.server_log import ServerLog
-from tuner.whole import write_text
+from tuner.whole import read_bytes, write_text
 
 MARK = "SPECBENCH_LAUNCH"
 """The variable that every process of a launch inherits; its value is unique to the launch."""
@@ -50,6 +50,7 @@ class Footprint:
             "mark": self._mark,
             "host": socket.gethostname(),
             "where": _where(),
+            "folder": [str(self._path.parent.resolve()), *_identity(self._path.parent)],
             "processes": [[pid, when] for pid, when in ticks.items() if when is not None],
         }
         write_text(self._path, json.dumps(data) + "\n")
@@ -120,7 +121,7 @@ def _owner(footprint: Path) -> int | None:
 def is_another_hosts(footprint: Path) -> bool:
     """The launch was on another host, which alone knows what is left of it."""
     try:
-        host = json.loads(footprint.read_bytes())["host"]
+        host = json.loads(read_bytes(footprint))["host"]
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return False
     return bool(host != socket.gethostname())
@@ -129,12 +130,32 @@ def is_another_hosts(footprint: Path) -> bool:
 def _read(footprint: Path) -> tuple[str | None, list[tuple[int, int]]]:
     """The launch's mark, and its processes where they could still be on this machine."""
     try:
-        data: Any = json.loads(footprint.read_bytes())
+        data: Any = json.loads(read_bytes(footprint))
         mark, where = str(data["mark"]), data["where"]
         identities = [(int(pid), int(ticks)) for pid, ticks in data["processes"]]
+        if _is_copied(footprint, data.get("folder")):
+            return None, []
     except (OSError, ValueError, TypeError, KeyError, RecursionError, OverflowError):
         return None, []
     return mark, identities if where is not None and where == _where() else []
+
+
+def _is_copied(footprint: Path, folder: Any) -> bool:
+    """It lies in a copy of a run folder that is where it was: the launch is that one's, which may
+    be at work. One that was moved takes its launches along."""
+    if not isinstance(folder, list) or not folder:  # an older specbench's
+        return False
+    try:
+        original, own = _identity(Path(str(folder[0]))), _identity(footprint.parent)
+    except (OSError, ValueError):
+        return False
+    return original == folder[1:] != own
+
+
+def _identity(folder: Path) -> list[int]:
+    """What a folder keeps when it is moved, and no copy of it has. Raises OSError."""
+    found = folder.stat()
+    return [found.st_dev, found.st_ino]
 
 
 def _left(

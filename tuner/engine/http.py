@@ -4,8 +4,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-import requests
-
+from tuner.engine.asking import Answer, NoAnswerError, TooLateError, ask
 from tuner.engine.sglang.counters import counters_of
 from tuner.errors import EngineFailure, Failure
 from tuner.measure.counters import EngineCounters
@@ -22,6 +21,8 @@ _STEPS = "speculative_num_steps"
 _CHANGES = ("/flush_cache", "/set_internal_state")
 """Pages that want the admin key where the server has one."""
 _REFUSED = (401, 403)
+_LOOKED_AT = 4096
+"""Characters of an answer that a message is made of."""
 _PROBE_TEXT = "Hello"
 _PROBE_IDS = [1, 2, 3, 4]
 """Ids that every vocabulary has."""
@@ -38,16 +39,14 @@ class ServerApi:
         self.url = url.rstrip("/")
         self._keys = keys
         self._request_limit_s = request_limit_s
-        self._session = requests.Session()
-        self._session.trust_env = False  # a proxy has no business between us and the loopback
 
     def is_healthy(self, limit_s: float = HEALTH_LIMIT_S) -> bool:
         """True where /health answers 200; False where it says otherwise or nothing answers."""
         try:
             answer = self._request("GET", "/health", None, max(limit_s, 0.1))
-        except requests.RequestException:
+        except NoAnswerError:
             return False
-        return answer.status_code == 200
+        return answer.status == 200
 
     def server_info(self, limit_s: float = CONTROL_LIMIT_S) -> dict[str, Any]:
         """The server's arguments, version and internal state.
@@ -56,7 +55,7 @@ class ServerApi:
         """
         for page in ("/server_info", "/get_server_info"):  # the second is the older name
             answer = self._send("GET", page, limit_s=limit_s)
-            if answer.status_code != 404:
+            if answer.status != 404:
                 return _json(answer, page)
         raise EngineFailure(
             Failure.WRONG_SERVER, f"what answers at {self.url} has no /server_info: not SGLang"
@@ -92,12 +91,12 @@ class ServerApi:
         deadline = time.monotonic() + FLUSH_RETRY_S
         while True:
             answer = self._send("POST", "/flush_cache", limit_s=CONTROL_LIMIT_S)
-            if answer.status_code == 200:
+            if answer.status == 200:
                 return
-            if answer.status_code != 400 or time.monotonic() > deadline:
+            if answer.status != 400 or time.monotonic() > deadline:
                 raise EngineFailure(
                     Failure.CLIENT,
-                    f"/flush_cache answered {answer.status_code}: {_short(answer.text)}",
+                    f"/flush_cache answered {answer.status}: {_short(answer.text)}",
                 )
             time.sleep(0.1)
 
@@ -115,13 +114,13 @@ class ServerApi:
             answer = self._send("POST", page, {"server_args": {_STEPS: steps}})
         try:
             told = answer.json()
-        except (ValueError, RecursionError):
+        except ValueError:
             told = None
         replicas = told if isinstance(told, list) and told else [told]
         for each in replicas:
             if not isinstance(each, dict):  # SGLang's own answer is a list of booleans
                 message = f"it cannot switch, {page} answered {_short(answer.text)}"
-            elif each.get("updated") is not True or answer.status_code != 200:
+            elif each.get("updated") is not True or answer.status != 200:
                 message = str(each.get("reason") or _short(answer.text))
             elif each.get(_STEPS) != steps:
                 message = f"it says that it has {each.get(_STEPS)}"
@@ -129,40 +128,30 @@ class ServerApi:
                 continue
             raise EngineFailure(Failure.CLIENT, f"the server did not take {steps} steps: {message}")
 
-    def close(self) -> None:
-        """Close the connections."""
-        self._session.close()
-
     def _send(
         self,
         method: str,
         page: str,
         body: Mapping[str, Any] | None = None,
         limit_s: float = CONTROL_LIMIT_S,
-    ) -> requests.Response:
+    ) -> Answer:
         try:
             answer = self._request(method, page, body, limit_s)
-        except requests.Timeout as error:
+        except TooLateError as error:
             label = Failure.HANG if page == "/generate" else Failure.CLIENT
             raise EngineFailure(label, f"{page} gave no answer in {limit_s:g} s") from error
-        except requests.RequestException as error:
-            raise EngineFailure(Failure.CLIENT, f"{page} failed: {_reason(error)}") from error
-        if answer.status_code in _REFUSED:
-            raise EngineFailure(Failure.CLIENT, self._refused(page, answer.status_code))
+        except NoAnswerError as error:
+            raise EngineFailure(Failure.CLIENT, f"{page} failed: {_short(error)}") from error
+        if answer.status in _REFUSED:
+            raise EngineFailure(Failure.CLIENT, self._refused(page, answer.status))
         return answer
 
     def _request(
         self, method: str, page: str, body: Mapping[str, Any] | None, limit_s: float
-    ) -> requests.Response:
-        """With the keys; a proxy's or a .netrc's have no business here. Raises RequestException."""
-        return self._session.request(
-            method,
-            f"{self.url}{page}",
-            json=body,
-            headers=self._keys.headers(changes=page in _CHANGES),
-            timeout=limit_s,
-            allow_redirects=False,
-        )
+    ) -> Answer:
+        """With the keys. Raises NoAnswerError."""
+        headers = self._keys.headers(changes=page in _CHANGES)
+        return ask(method, f"{self.url}{page}", headers, body, limit_s)
 
     def _refused(self, page: str, status: int) -> str:
         sent = self._keys.headers(changes=page in _CHANGES)
@@ -174,14 +163,14 @@ class ServerApi:
         return f"the server at {self.url} {what} ({page} answered {status}): {right}"
 
 
-def _json(answer: requests.Response, page: str) -> dict[str, Any]:
-    if answer.status_code != 200:
+def _json(answer: Answer, page: str) -> dict[str, Any]:
+    if answer.status != 200:
         raise EngineFailure(
-            Failure.CLIENT, f"{page} answered {answer.status_code}: {_short(answer.text)}"
+            Failure.CLIENT, f"{page} answered {answer.status}: {_short(answer.text)}"
         )
     try:
         data = answer.json()
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise EngineFailure(
             Failure.CLIENT, f"{page} answered what is not JSON: {_short(answer.text)}"
         ) from error
@@ -190,13 +179,6 @@ def _json(answer: requests.Response, page: str) -> dict[str, Any]:
     return data
 
 
-def _reason(error: BaseException) -> str:
-    """The innermost cause, without urllib3's wrapping."""
-    while error.__context__ is not None:
-        error = error.__context__
-    return _short(str(error) or type(error).__name__)
-
-
 def _short(what: object) -> str:
-    text = hidden(" ".join(str(what).split()))
+    text = hidden(" ".join(str(what)[:_LOOKED_AT].split()))
     return text if len(text) <= 200 else f"{text[:197]}..."

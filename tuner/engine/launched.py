@@ -194,7 +194,6 @@ class LaunchedServer:
         """
         if self._stopped:
             return
-        self._api.close()
         self._tree.stop()
         self._stopped = True
         if isinstance(sys.exception(), KeyboardInterrupt):

@@ -8,6 +8,7 @@ from typing import Any
 
 from tuner.errors import UserError
 from tuner.sweep.shown import one_line
+from tuner.whole import read_bytes
 
 SMALLEST, LARGEST = 1e-15, 1e15
 """Of any figure but 0; beyond them sums and ratios would no longer be numbers."""
@@ -109,7 +110,7 @@ def _numbers(values: Sequence[Any], name: str, where: str) -> list[float]:
 def read_documents(path: Path) -> list[Document]:
     """The objects of a JSON or JSONL file. Raises UserError with FILE:LINE."""
     try:
-        text = path.read_bytes().decode("utf-8")
+        text = read_bytes(path).decode("utf-8")
     except OSError as error:
         raise UserError(f"{error.strerror}, give a run folder or a file", path) from error
     except UnicodeDecodeError as error:

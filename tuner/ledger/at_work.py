@@ -16,7 +16,7 @@ from typing import Any
 
 from tuner.ledger.folder import RunFolder
 from tuner.sweep.shown import one_line
-from tuner.whole import write_json
+from tuner.whole import read_bytes, write_json
 
 MOST = 2**53
 """Larger numbers are none that specbench wrote."""
@@ -68,7 +68,7 @@ def read_state(run: RunFolder) -> State | None:
     if not run.state_file.is_file():
         return None
     try:
-        found = json.loads(run.state_file.read_bytes())
+        found = json.loads(read_bytes(run.state_file))
         state = State(**{name: _of_kind(value, _KINDS[name]) for name, value in found.items()
                          if name in _KINDS})  # fmt: skip
         datetime.fromisoformat(state.told)

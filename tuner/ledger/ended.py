@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, replace
 
 from tuner.ledger.folder import RunFolder
 from tuner.sweep.shown import one_line
-from tuner.whole import write_json
+from tuner.whole import read_bytes, write_json
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ def write_ended(run: RunFolder, ended: Ended) -> None:
 def read_ended(run: RunFolder) -> Ended | None:
     """None where nothing is said: an older specbench's run, or nothing that can be read."""
     try:
-        found = json.loads(run.ended_file.read_bytes()) if run.ended_file.is_file() else None
+        found = json.loads(read_bytes(run.ended_file)) if run.ended_file.is_file() else None
     except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(found, dict) or not isinstance(found.get("finished"), bool):

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tuner.errors import UserError
+from tuner.whole import opened
 
 
 class Line(NamedTuple):
@@ -45,7 +46,7 @@ class Line(NamedTuple):
 
 @lru_cache(maxsize=64)
 def _object(line: Line) -> dict[str, Any]:
-    with line.file.open("rb") as file:
+    with opened(line.file) as file:
         file.seek(line.start)
         data = file.read(line.size)
     if len(data) != line.size or zlib.crc32(data) != line.check:

@@ -8,7 +8,7 @@ from tuner.errors import UserError
 from tuner.ledger.folder import RunFolder
 from tuner.sweep.fields import Strict
 from tuner.sweep.point import Point
-from tuner.whole import write_json
+from tuner.whole import read_bytes, write_json
 
 
 class WorkerSettings(Strict):
@@ -98,7 +98,7 @@ def read_fleet(path: Path) -> FleetLine | None:
     """What `write_fleet` wrote; None where the run is no worker's. Raises UserError where the file
     is broken."""
     try:
-        return FleetLine.model_validate_json(path.read_bytes())
+        return FleetLine.model_validate_json(read_bytes(path))
     except FileNotFoundError:
         return None
     except (OSError, ValidationError) as error:

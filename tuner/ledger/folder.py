@@ -5,6 +5,7 @@ from pathlib import Path
 
 from tuner.engine.footprint import footprints
 from tuner.errors import UserError
+from tuner.whole import read_bytes
 
 
 class RunFolder:
@@ -55,9 +56,11 @@ class RunFolder:
     def conversations_hash(self) -> str | None:
         """Of that file's bytes; None where there is none."""
         try:
-            return hashlib.sha256(self.conversations_file.read_bytes()).hexdigest()[:16]
+            return hashlib.sha256(read_bytes(self.conversations_file)).hexdigest()[:16]
         except FileNotFoundError:
             return None
+        except OSError as error:
+            raise UserError(f"{error.strerror}, restore it", self.conversations_file) from error
 
     @property
     def comm_file(self) -> Path:

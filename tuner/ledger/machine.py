@@ -14,6 +14,7 @@ import pynvml
 from tuner import __version__
 from tuner.errors import UserError
 from tuner.secrets import hidden_word
+from tuner.whole import read_bytes
 
 _SHOWN = re.compile(r"^(NCCL_|SGLANG_|CUDA_VISIBLE_DEVICES$)")
 
@@ -42,7 +43,7 @@ def machine_facts() -> Facts:
 def read_machine(file: Path) -> dict[str, Any]:
     """What `machine_facts` wrote to `file`. Raises UserError where that is gone or broken."""
     try:
-        facts = json.loads(file.read_bytes())
+        facts = json.loads(read_bytes(file))
     except OSError as error:
         raise UserError(f"{error.strerror}, restore it", file) from error
     except (ValueError, RecursionError) as error:

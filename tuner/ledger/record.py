@@ -238,7 +238,9 @@ def _first_of(error: ValidationError) -> str:
 
 def read_record(data: Mapping[str, Any], where: str) -> TrialRecord:
     """A ledger line's object as a record. Raises UserError at `where`, FILE:LINE."""
-    if isinstance(found := data.get("format"), int) and found > FORMAT:
+    if isinstance(found := data.get("format"), bool):  # true is 1 to Python
+        raise UserError("format is no number, restore the line or remove it", where)
+    if isinstance(found, int) and found > FORMAT:
         raise UserError(
             f"this line has format {found}, this specbench reads up to {FORMAT}: upgrade it", where
         )

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -21,13 +22,13 @@ from tuner.ledger.machine import machine_facts, read_machine
 from tuner.ledger.models_kept import keep_configs, read_configs
 from tuner.ledger.record import TrialRecord
 from tuner.ledger.resumable import refuse_unusable
-from tuner.ledger.run_settings import RunSettings, read_settings, require_file
+from tuner.ledger.run_settings import RunSettings, read_settings
 from tuner.memory.models import Configs
 from tuner.secrets import hidden_values
 from tuner.sweep.credentials import without_secrets
 from tuner.sweep.document import read_document
 from tuner.sweep.model import Sweep
-from tuner.whole import write_json, write_text
+from tuner.whole import opened, read_bytes, write_json, write_text
 
 
 class Run(RunFolder):
@@ -70,13 +71,21 @@ class Run(RunFolder):
         """An existing run. Raises UserError where `path` is none, or a newer specbench's."""
         return cls(path, read_settings(path))
 
+    @property
+    def resume_command(self) -> str:
+        """What goes on with the run, as a shell reads it."""
+        path = shlex.quote(str(self.path))
+        if self.settings.worker is None:
+            return f"specbench sweep --resume {path}"
+        return f"specbench worker --resume {path} --storage URL"
+
     def sweep_text(self) -> str:
         """The sweep file as it was given, its secrets as `${NAME}`.
 
         Raises UserError where it is gone or broken.
         """
         try:
-            return self.sweep_file.read_bytes().decode("utf-8")
+            return read_bytes(self.sweep_file).decode("utf-8")
         except OSError as error:
             message = f"{error.strerror}, restore the sweep file that the run began with"
             raise UserError(message, self.sweep_file) from error
@@ -113,8 +122,7 @@ class Run(RunFolder):
         if self._held is not None:
             return self._held
         try:
-            require_file(self.trials_file)
-            with self.trials_file.open("rb", AT_ONCE) as lines:
+            with opened(self.trials_file, AT_ONCE) as lines:
                 return parse_ledger(lines, self.trials_file)
         except OSError as error:
             raise UserError(f"{error.strerror}, restore it", self.trials_file) from error
@@ -144,6 +152,7 @@ class Run(RunFolder):
         ground for more trials. The lock ends with the process.
         """
         try:
+            opened(self.trials_file).close()  # a pipe can be written to as well
             file = self.trials_file.open("r+b", buffering=0)
         except OSError as error:
             raise UserError(f"{error.strerror}, it must be writable", self.trials_file) from error
@@ -151,7 +160,7 @@ class Run(RunFolder):
             if not hold(file):
                 message = "another specbench is writing this run, wait for it or stop it"
                 raise UserError(message, self.path)
-            with self.trials_file.open("rb", AT_ONCE) as lines:
+            with opened(self.trials_file, AT_ONCE) as lines:
                 ledger = parse_ledger(lines, self.trials_file)
             if ledger.records:
                 sweep, text = self.sweep(), self.sweep_text()

@@ -2,6 +2,7 @@
 
 import json
 from pathlib import Path
+from typing import Final, Literal
 from uuid import uuid4
 
 from pydantic import Field, ValidationError
@@ -11,15 +12,16 @@ from tuner.errors import UserError
 from tuner.ledger.fleet_line import WorkerSettings
 from tuner.ledger.newest import no_run_words
 from tuner.sweep.fields import Strict
+from tuner.whole import read_bytes
 
-FORMAT = 1
+FORMAT: Final = 1
 """Of run.json; trials.jsonl has its own."""
 
 
 class RunSettings(Strict):
     """run.json: what the command line and the prompts added to the sweep file."""
 
-    format: int = FORMAT
+    format: Literal[1] = FORMAT
     specbench: str = __version__
     """The version that began the run."""
     identity: str = Field(default_factory=lambda: uuid4().hex)
@@ -56,8 +58,7 @@ def read_settings(path: Path) -> RunSettings:
     """Those of the run in that folder. Raises UserError where it is none or of a newer version."""
     settings_file = path / "run.json"
     try:
-        require_file(settings_file)
-        data = json.loads(settings_file.read_bytes())
+        data = json.loads(read_bytes(settings_file))
     except FileNotFoundError as error:
         raise UserError(no_run_words(path), path) from error
     except OSError as error:
@@ -65,6 +66,8 @@ def read_settings(path: Path) -> RunSettings:
     except (ValueError, RecursionError) as error:
         raise UserError("this is not JSON, restore it or begin a new run", settings_file) from error
     found = data.get("format") if isinstance(data, dict) else None
+    if isinstance(found, bool):  # true is 1 to Python
+        raise UserError("format is no number, restore it or begin a new run", settings_file)
     if isinstance(found, int) and found > FORMAT:
         message = f"the run has format {found}, this specbench reads up to {FORMAT}: upgrade it"
         raise UserError(message, settings_file)
@@ -75,9 +78,3 @@ def read_settings(path: Path) -> RunSettings:
         place = ".".join(map(str, first["loc"]))
         message = f"this is not what specbench wrote: {place}: {first['msg']}"
         raise UserError(message, settings_file) from error
-
-
-def require_file(path: Path) -> None:
-    """Raises UserError for what is there and no file: a pipe would be waited for, for ever."""
-    if path.exists() and not path.is_file() and not path.is_dir():
-        raise UserError("this is no file, restore it", path)

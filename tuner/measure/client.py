@@ -47,6 +47,9 @@ class Load:
     """What the server wants of requests."""
 
 
+_WATCH_EVERY_S = 0.5
+
+
 def run_window(url: str, requests: Sequence[Request], load: Load) -> Window:
     """Send `requests` to the server at `url` and return what came back, in the order given.
 
@@ -77,18 +80,23 @@ class _Window:
         self._stop: str | None = None
         self._stopped = asyncio.Event()
         self._began: float | None = None
+        self._stood_s = 0.0
 
     async def run(self) -> Window:
         at_once = min(self._load.concurrency, len(self._conversations))
         with closing(Connections(self._url, self._load.keys.headers())) as connections:
             await connections.open(at_once, min(_CONNECT_S, self._load.request_timeout_s))
             cpu_began = time.thread_time()
+            watch = asyncio.create_task(self._watch())
             async with asyncio.TaskGroup() as workers:
                 if self._load.request_rate is not None:
                     await self._arrive(connections, workers, self._load.request_rate)
                 else:
                     for _ in range(at_once):
                         workers.create_task(self._worker(connections))
+            watch.cancel()
+            with suppress(asyncio.CancelledError):
+                await watch
             cpu_s = time.thread_time() - cpu_began
         samples = tuple(self._samples[index] for index in sorted(self._samples))
         return Window(
@@ -97,7 +105,18 @@ class _Window:
             client_cpu_s=cpu_s,
             samples=samples,
             stopped=self._stop if len(samples) < self._count else None,
+            stood_s=self._stood_s,
         )
+
+    async def _watch(self) -> None:
+        """See how long this loop does not come to what is due."""
+        while True:
+            slept = time.monotonic()
+            try:
+                await asyncio.sleep(_WATCH_EVERY_S)
+            finally:
+                late = time.monotonic() - slept - _WATCH_EVERY_S
+                self._stood_s = max(self._stood_s, late)
 
     async def _worker(self, connections: Connections) -> None:
         for conversation in self._to_send:

@@ -99,3 +99,6 @@ class Window:
     """What NVML told of the server's GPUs meanwhile; None where it was not asked, or failed."""
     engine: EngineCounters | None = None
     """What the server itself counted; None where it was not asked, or did not say."""
+    stood_s: float = 0.0
+    """The longest time for which the client itself stood still (Ctrl-Z, a paused container, a
+    machine that has no time for it); not kept in files."""

@@ -27,7 +27,7 @@ from tuner.measure.counters import EngineCounters
 from tuner.measure.gpu_trace import GpuTrace
 from tuner.measure.samples import RequestSample, SpecCounts, Window
 from tuner.sweep.level import Level, Rate, level_of
-from tuner.whole import replacing
+from tuner.whole import opened, replacing
 
 FORMAT = 1
 """Format 1: the first one."""
@@ -62,7 +62,7 @@ def _write(path: Path, windows_by_level: Mapping[Level, Sequence[Window]]) -> No
 def read_samples(path: Path) -> dict[Level, list[Window]]:
     """What `write_samples` wrote, equal to it. Raises UserError where the file is not whole."""
     try:
-        with gzip.open(path, "rt", encoding="utf-8") as file:
+        with opened(path) as packed, gzip.open(packed, "rt", encoding="utf-8") as file:
             lines = [json.loads(line, parse_constant=_no_number) for line in file]
     except OSError as error:
         reason = error.strerror or str(error)

@@ -36,7 +36,7 @@ def answer(findings: Findings) -> list[str]:
         which = "simulated" if findings.simulated else "running"
         first = f"**A measurement of a {which} server.** There is no baseline to compare it with."
         return _told([first, server_limits_line(findings)])
-    if findings.baseline is None:
+    if findings.baseline is None and findings.result.exit_code:
         return _told([_no_baseline(findings), ended_words(findings)])
     if findings.best is None or findings.best.value is None:
         words = "**No answer.** No candidate gave numbers, so there is nothing to compare."

@@ -19,6 +19,5 @@ def ended_words(findings: Findings) -> str | None:
     missing = "; closing launches missing" if ended.closing else ""
     where = f" at {done} of {wanted} candidates" if findings.sweep.engine.kind != "endpoint" else ""
     return (
-        f"**Ended early{where}** ({escaped(why)}){missing}; go on with "
-        f"{code(f'specbench sweep --resume {run.path}')}."
+        f"**Ended early{where}** ({escaped(why)}){missing}; go on with {code(run.resume_command)}."
     )

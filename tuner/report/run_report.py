@@ -1,6 +1,7 @@
 """report.md and report.html: the answer first, then what it rests on."""
 
 import errno
+import shlex
 from pathlib import Path
 
 import jinja2
@@ -27,7 +28,7 @@ from tuner.report.text import block, code, escaped
 from tuner.report.top_table import top_tables
 from tuner.report.winner import launch_command, write_winner
 from tuner.sweep.level import axis
-from tuner.whole import write_text
+from tuner.whole import read_bytes, write_text
 
 
 def write_report(run: Run) -> Path:
@@ -42,7 +43,9 @@ def write_report(run: Run) -> Path:
     except OSError as error:
         right = "give a run folder that can be written to"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            right = f"free some space and write it with: specbench report {run.path}"
+            right = (
+                f"free some space and write it with: specbench report {shlex.quote(str(run.path))}"
+            )
         message = f"this cannot be written: {error.strerror or error}, {right}"
         raise UserError(message, error.filename or run.path) from error
 
@@ -114,7 +117,7 @@ def _earlier_script(findings: Findings) -> str | None:
     if winner is None or winner.record.command is not None or not findings.run.best_sh.exists():
         return None
     try:
-        script = findings.run.best_sh.read_text(encoding="utf-8")
+        script = read_bytes(findings.run.best_sh).decode("utf-8")
     except UnicodeDecodeError:  # nothing that specbench wrote
         return None
     return script if f"# {winner.label}, from run " in script else None

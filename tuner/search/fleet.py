@@ -31,6 +31,8 @@ from tuner.sweep.space import Space
 _WORKER, _POINT, _VERDICT, _WITHDRAWN = (
     f"specbench {name}" for name in ("worker", "point", "verdict", "withdrawn")
 )
+_ENDED = "specbench ended"
+"""Attribute of the study: that a worker's search came to its end, and what was known then."""
 _STATES: Mapping[Outcome, TrialState] = {
     "ok": TrialState.COMPLETE,
     "infeasible": TrialState.PRUNED,
@@ -143,6 +145,29 @@ class Fleet:
             raise StorageUnusable(reason_of(error)) from error
         with self._lock:
             self._claims.pop(point, None)
+
+    def conclude(self, wanted: int) -> None:
+        """Say that the search has come to its end by itself: of `wanted` candidates none is left
+        that is worth a launch, by what is told now."""
+        try:
+            told = len({each.point for each in self.look().told})
+            self.storage.set_study_user_attr(self.study, _ENDED, {"told": told, "wanted": wanted})
+        except StorageUnusable:
+            raise
+        except Exception as error:
+            raise StorageUnusable(reason_of(error)) from error
+
+    def is_concluded(self, wanted: int) -> bool:
+        """Whether a search for no fewer candidates has come to its end, and nothing was told or
+        claimed since."""
+        try:
+            said = self.storage.get_study_user_attrs(self.study).get(_ENDED)
+        except Exception as error:
+            raise StorageUnusable(reason_of(error)) from error
+        if not isinstance(said, dict) or not said.get("wanted", 0) >= wanted:
+            return False
+        sight = self.look()
+        return not sight.live and len({each.point for each in sight.told}) == said.get("told")
 
     def close(self) -> None:
         """Give up what is claimed and not measured. Raises nothing: where the database is away,

@@ -11,6 +11,7 @@ from typing import Any
 import yaml
 
 from tuner import secrets
+from tuner.secret_names import is_secret
 from tuner.sweep.document import Document, Path, compose
 
 
@@ -26,7 +27,7 @@ class _Text:
 def _texts(value: Any, path: Path = (), name: str | None = None) -> Iterator[_Text]:
     if isinstance(value, dict):
         for key, each in value.items():
-            yield from _texts(each, (*path, key), key if secrets.is_secret(str(key)) else None)
+            yield from _texts(each, (*path, key), key if is_secret(str(key)) else None)
     elif isinstance(value, list):
         before: Any = None
         for index, each in enumerate(value):
@@ -123,5 +124,5 @@ def _scalars(
             before = secrets.flag_in(each.value) if isinstance(each, yaml.ScalarNode) else None
     elif isinstance(node, yaml.MappingNode):
         for key, each in node.value:
-            is_named = isinstance(key, yaml.ScalarNode) and secrets.is_secret(key.value)
+            is_named = isinstance(key, yaml.ScalarNode) and is_secret(key.value)
             yield from _scalars(each, key.value if is_named else None, inside)

@@ -15,7 +15,7 @@ import yaml
 from yaml.reader import ReaderError
 
 from tuner.errors import UserError
-from tuner.sweep.shown import no_text, one_line, shortened
+from tuner.sweep.shown import no_text, one_line, shortened, unseen
 
 Path = tuple[str | int, ...]
 
@@ -190,7 +190,7 @@ def unusable_text(text: str) -> str | None:
     """Why no process can be given a text as a word or a variable; None where one can."""
     if len(text) > MAX_TEXT_BYTES:
         return f"a text of {len(text):,} characters is too long, {MAX_TEXT_BYTES:,} bytes fit"
-    if (why := no_text(text)) is not None:
+    if (why := no_text(text) or unseen(text)) is not None:
         return why
     if len(text.encode()) > MAX_TEXT_BYTES:
         return f"a text of {len(text.encode()):,} bytes is too long, {MAX_TEXT_BYTES:,} fit"

@@ -1,6 +1,8 @@
 """The door: a sweep file becomes a Sweep, or one sentence that says what to mend and where."""
 
 import os
+import select
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -9,14 +11,14 @@ from typing import Literal
 from pydantic import ValidationError
 
 from tuner.errors import UserError
-from tuner.secrets import is_secret
+from tuner.secret_names import is_secret
 from tuner.sweep.credentials import reveal
 from tuner.sweep.document import Document, read_document, spell
 from tuner.sweep.level import Rate, named
 from tuner.sweep.model import ALGORITHMS, STEP_SWITCHERS, Sweep
 from tuner.sweep.nodes import check_nodes
 from tuner.sweep.refusal import refusal
-from tuner.sweep.reserved import RESERVED, RESERVED_VARIABLES
+from tuner.sweep.reserved import HIDING, RESERVED, RESERVED_VARIABLES
 from tuner.sweep.shown import shortened
 from tuner.sweep.space import Space
 from tuner.sweep.task import Question, load_task
@@ -24,6 +26,7 @@ from tuner.sweep.turns import asked_of, has_answers
 from tuner.sweep.workload import Prompt, Prompts, read_prompts
 
 MAX_BYTES = 1_000_000
+PIPE_WAIT_S = 5
 
 
 @dataclass(frozen=True)
@@ -94,7 +97,10 @@ def load_sweep(
 
 def _read(path: Path) -> str:
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=_at_once) as file:
+            os.set_blocking(file.fileno(), True)
+            if stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
+                _wait_for_a_writer(file.fileno(), path)
             data = file.read(MAX_BYTES + 1)
     except OSError as error:
         raise UserError(f"{error.strerror}, give the path of a sweep file", path) from error
@@ -107,6 +113,23 @@ def _read(path: Path) -> str:
         raise UserError(
             "this is not UTF-8 text, save the file as UTF-8", f"{path}:{line}"
         ) from error
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Opens also a pipe that nobody writes to, for which `open` would wait for ever."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
+def _wait_for_a_writer(pipe: int, path: Path) -> None:
+    """`<(command)` is a pipe as well, and the command may need a moment. Raises UserError."""
+    poll = select.poll()
+    poll.register(pipe, select.POLLIN | select.POLLHUP)
+    if not poll.poll(1000 * PIPE_WAIT_S):
+        raise UserError(
+            f"this is a pipe, and nothing came from it in {PIPE_WAIT_S} s, give the path of a "
+            "sweep file",
+            path,
+        )
 
 
 def _prompts(document: Document, sweep: Sweep, beside: Path) -> Prompts:
@@ -206,6 +229,8 @@ def _check_across(document: Document, sweep: Sweep) -> None:
                 raise document.error(
                     (section, "flags", flag), f"specbench sets this flag, {RESERVED[flag]}"
                 )
+            if flag in HIDING:
+                raise document.error((section, "flags", flag), HIDING[flag])
         for name in getattr(sweep, section).env:
             if name in RESERVED_VARIABLES:
                 raise document.error(

@@ -56,6 +56,10 @@ EnvValue = Annotated[
     WithJsonSchema({"type": ["string", "integer"]}),
 ]
 FlagChoice = Annotated[FlagValue, AfterValidator(_spelt)]
+ListedChoice = Annotated[FlagChoice, AfterValidator(words.no_flag)]
+"""Of a flag that takes several words: each stands on the command line by itself."""
+ModelName = Annotated[PathText, AfterValidator(words.no_flag), AfterValidator(words.of_one_line)]
+"""A name or a folder."""
 
 
 class Strict(BaseModel):

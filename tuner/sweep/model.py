@@ -18,8 +18,9 @@ from tuner.sweep.fields import (
     EnvValue,
     FlagChoice,
     FlagName,
+    ListedChoice,
+    ModelName,
     Name,
-    PathText,
     Strict,
     VariableName,
 )
@@ -36,9 +37,9 @@ USUAL_WINDOWS, MOST_WINDOWS = 3, 20
 class ModelSpec(Strict):
     """The target model, the draft that speculates for it, and how both are placed."""
 
-    target: Annotated[PathText, Field(min_length=1)]
+    target: Annotated[ModelName, Field(min_length=1)]
     """A name or a folder."""
-    draft: Annotated[PathText, Field(min_length=1)] | None = None
+    draft: Annotated[ModelName, Field(min_length=1)] | None = None
     """A name or a folder; required for EAGLE, EAGLE3 and STANDALONE."""
     algorithm: Literal["EAGLE", "EAGLE3", "NEXTN", "STANDALONE", "NGRAM"] | None
     """SGLang's `--speculative-algorithm`; required, but for a server that runs already
@@ -60,7 +61,7 @@ class ModelSpec(Strict):
         return self
 
 
-ServerFlag = FlagChoice | list[FlagChoice]
+ServerFlag = FlagChoice | list[ListedChoice]
 
 
 class SettingsSpec(Strict):

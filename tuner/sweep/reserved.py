@@ -32,6 +32,12 @@ RESERVED: dict[str, str] = {
 What engine/sglang/flags.py writes by itself; a flag given twice would win or lose by its place.
 """
 
+HIDING: dict[str, str] = {
+    "config": "SGLang reads more flags from that file, which no plan or report would show: write "
+    "them here, one by one",
+}
+"""Flag without dashes -> why it is refused: what it does would be seen nowhere."""
+
 RESERVED_VARIABLES: dict[str, str] = {
     "SPECBENCH_LAUNCH": "it marks the processes of a launch: remove it",
     "SPECBENCH_DRAFT_TP": _key("space.draft_tp"),

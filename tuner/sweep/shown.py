@@ -1,15 +1,21 @@
 """What a user wrote: what is no text at all, and how a message of one line shows the rest."""
 
+import re
+
+from tuner.errors import printable
+
 LONGEST = 60
+
+_UNSEEN = re.compile(
+    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]"
+)
+"""What steers a terminal, ends a line or turns the direction of what is read after it; not tab and
+the usual ends of lines."""
 
 
 def one_line(text: str) -> str:
     """The text with whatever ends a line or cannot be printed as an escape, `\\n` or `\\x00`."""
-    if text.isprintable():
-        return text
-    return "".join(
-        c if c.isprintable() else c.encode("unicode_escape").decode("ascii") for c in text
-    )
+    return printable(text)
 
 
 def shortened(text: str) -> str:
@@ -31,3 +37,13 @@ def no_text(text: str) -> str | None:
     if any("\ud800" <= c <= "\udfff" for c in text):
         return "half a character (\\ud800 to \\udfff) is no text, write the character itself"
     return None
+
+
+def unseen(text: str) -> str | None:
+    """Why a value that is shown on screens and in reports should not hold a character, and what
+    would be right; None where each can be seen."""
+    found = _UNSEEN.search(text)
+    if found is None:
+        return None
+    which = f"U+{ord(found[0]):04X}"
+    return f"the control character {which} would be hidden where this is shown, remove it"

@@ -81,3 +81,21 @@ def at_home(text: str) -> str:
         return text
     found = os.path.expanduser(text)  # noqa: PTH111 Path's own raises where there is no home
     return found if os.path.exists(found) else text  # noqa: PTH110
+
+
+def no_flag(value: Any) -> Any:
+    """A word that stands by itself on a command line, where one with a dash in front is a flag:
+    neither shown as one nor refused where specbench sets it. Numbers below zero are none."""
+    if isinstance(value, str) and re.match(r"-(?!\d|\.\d|$)", value):
+        raise ValueError(
+            f"'{shortened(value)}' would be read as another flag, write a value that does not "
+            "begin with a dash"
+        )
+    return value
+
+
+def of_one_line(value: str) -> str:
+    """A name, which messages, tables and file names repeat."""
+    if re.search(r"[\r\n\t]", value):
+        raise ValueError(f"'{shortened(value)}' is no name, write it in one line without tabs")
+    return value

@@ -5,6 +5,7 @@ length, then window 2 of every one in another order, so that what drifts meanwhi
 Where a race is on, points that need no further window of a level are left out of its later rounds.
 """
 
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -30,6 +31,14 @@ ATTEMPTS = 2
 """Launches of a trial whose failure is worth a retry."""
 
 DEATH_WAIT_S = 2.0
+
+STOOD_S = 2.0
+"""A client that stood still for so long (Ctrl-Z, a paused container) has measured itself."""
+TRIES = 3
+"""Of a window in which it did; on a machine that is so busy that it always does, the last counts.
+"""
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -239,6 +248,13 @@ class Rig:
     @staticmethod
     def _send(server: Server, requests: Sequence[Request], load: Load) -> Window:
         window = run_window(server.url, requests, replace(load, keys=server.keys))
+        for _ in range(TRIES - 1):
+            if window.stood_s < STOOD_S:
+                break
+            _log.warning("specbench stood still for %.0f s: measuring that again", window.stood_s)
+            server.check_alive()
+            server.flush_cache()
+            window = run_window(server.url, requests, replace(load, keys=server.keys))
         server.check_alive()
         if any(each.error is not None and not each.timed_out for each in window.samples):
             _tell_death(server)

@@ -31,9 +31,16 @@ _DYING = re.compile(r"^(\w+\.)*(CancelledError|KeyboardInterrupt|SystemExit|Brok
 _PORT = re.compile(r"\[Errno 98\]|EADDRINUSE|address already in use", re.IGNORECASE)
 _OOM = re.compile(
     r"\w+ out of memory\b|OutOfMemoryError|CUDA_ERROR_OUT_OF_MEMORY|CUDA error: out of memory"
-    r"|Not enough memory\. Please try to increase --mem-fraction-static",
+    r"|Not enough memory\. Please try to increase --mem-fraction-static"
+    r"|\bOut of memory\. Try to lower|DefaultCPUAllocator: can't allocate memory",
     re.IGNORECASE,
 )
+_NO_ROOM = re.compile(
+    r"\b(increase|raise) --mem-fraction-static|leave no GPU memory|Not enough GPU memory"
+    r"|GB HBM is free",
+    re.IGNORECASE,
+)
+"""In the exception that ended it; a warning may say so of a server that goes on."""
 _ARGPARSE = re.compile(r"^\S+( \S+)?: error: .*")
 _CAPTURE = re.compile(r"\bCapture\b.*\bfailed\b", re.IGNORECASE)
 _PLUGIN_REFUSED = re.compile(r"specbench: (draft TP|step switching) refused: ")
@@ -123,6 +130,8 @@ def cause_of_death(exit_status: int | None, log_text: str) -> tuple[Failure, str
         return Failure.NOT_PATCHED, line
     if line := _last(lines, _OOM):
         return Failure.OOM, line
+    if fatal is not None and _NO_ROOM.search(fatal.text):
+        return Failure.OOM, fatal.cause()
     if line := _last(lines, _TREE):
         return Failure.GRAPH_CAPTURE, f"{line} ({TREE_HINT})"
     if fatal is not None and (fatal.calls(_CAPTURING_FRAME) or _CAPTURE.search(fatal.text)):

@@ -1,33 +1,64 @@
 """Doubts about the speculation: not counted right, not in effect, or hardly ever accepted."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tuner.measure.checks.doubt import Doubt, Level
+from tuner.measure.samples import SpecCounts
 
 NO_ACCEPTANCE = 1.05
 LOW_ACCEPT_RATE = 0.25
 
 
 def counts(level: Level) -> Iterator[Doubt]:
-    """More tokens than the engine's counts of verifies and accepted drafts explain.
+    """The engine's counts of verifies and accepted drafts are not those of the tokens that came.
 
     Prefill gives one token, each verify its accepted drafts and a bonus. The last verify may have
     been cut at the length asked for, by fewer tokens than it emitted.
     """
     ended = [s for s in level.samples if s.finish_reason and s.engine_tokens is not None]
-    short = [
-        sample
-        for sample in ended
-        if sample.spec and sample.tokens > 1 + sample.spec.verify_ct + sample.spec.correct_drafts
-    ]
-    if short:
-        yield Doubt(
-            "speculative counts",
-            "doubt",
-            f"in {len(short)} of {len(ended)} requests more tokens came than the engine's verifies "
-            "and accepted drafts explain, so its acceptance figures are not to be trusted",
-            "judge this point by its tok/s alone, and try another release of the engine",
+    for is_wrong, what in _CONTRADICTIONS:
+        wrong = sum(
+            is_wrong(sample.spec, sample.tokens, level.context.num_steps)
+            for sample in ended
+            if sample.spec
         )
+        if wrong:
+            yield Doubt(
+                "speculative counts",
+                "doubt",
+                f"in {wrong} of {len(ended)} requests {what}, so its acceptance figures are not to "
+                "be trusted",
+                "judge this point by its tok/s alone, and try another release of the engine",
+            )
+            return
+
+
+def _too_few(spec: SpecCounts, tokens: int, _steps: int | None) -> bool:
+    return tokens > 1 + spec.verify_ct + spec.correct_drafts
+
+
+def _too_many(spec: SpecCounts, tokens: int, steps: int | None) -> bool:
+    """A verify accepts as many drafts as there are steps at most, and the last one is cut by no
+    more."""
+    if steps is None:
+        return False
+    of = spec.verify_ct + spec.correct_drafts
+    return of > tokens - 1 + steps or spec.correct_drafts > steps * spec.verify_ct
+
+
+def _torn(spec: SpecCounts, _tokens: int, _steps: int | None) -> bool:
+    """The verifies by accepted drafts are the same ones."""
+    if not spec.histogram:
+        return False
+    drafts = sum(accepted * times for accepted, times in enumerate(spec.histogram))
+    return (sum(spec.histogram), drafts) != (spec.verify_ct, spec.correct_drafts)
+
+
+_CONTRADICTIONS: tuple[tuple[Callable[[SpecCounts, int, int | None], bool], str], ...] = (
+    (_too_few, "more tokens came than the engine's verifies and accepted drafts explain"),
+    (_too_many, "the engine counts more verifies or accepted drafts than the tokens that came"),
+    (_torn, "the engine's verifies by accepted drafts are not as many as its verifies and drafts"),
+)
 
 
 def acceptance(level: Level) -> Iterator[Doubt]:
