@@ -49,6 +49,8 @@ def test_a_plain_server_is_taken(size: int) -> None:
         ({"enable_flashinfer_allreduce_fusion": True}, "flashinfer all-reduce fusion"),
         ({"flashinfer_allreduce_fusion_backend": "auto"}, "flashinfer all-reduce fusion"),
         ({"enable_symm_mem": True}, "symmetric memory"),
+        ({"attention_backend": "intel_amx"}, "attention_backend intel_amx"),
+        ({"speculative_draft_attention_backend": "intel_amx"}, "draft_attention_backend intel_amx"),
         ({"speculative_algorithm": "EAGLE", "speculative_token_map": "x"}, "token map"),
     ],
 )

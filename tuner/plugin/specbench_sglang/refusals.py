@@ -7,6 +7,15 @@ from .settings import DRAFT_TP, FORCE, Settings
 
 ALGORITHMS = ("EAGLE", "EAGLE3", "NEXTN", "STANDALONE")
 SHARDED_FORMATS = ("sharded_state", "presharded", "remote", "remote_instance", "ipc_cache")
+BACKENDS = (
+    "attention_backend",
+    "prefill_attention_backend",
+    "decode_attention_backend",
+    "speculative_draft_attention_backend",
+)
+AMX = "intel_amx"
+"""A CPU's attention. It divides heads by the runner's TP size (intel_amx_backend.py), which up to
+0.5.15 stays the target's on a CPU."""
 _EXPERTS = ("num_experts", "n_routed_experts", "num_local_experts", "moe_num_experts")
 
 
@@ -73,6 +82,8 @@ def _reasons(asked: Settings, args: Any) -> list[str]:
         not has("enable_attn_tp_input_scattered"),
         "with scattered attention inputs no rank has the target's whole hidden state",
     )
+    for name in BACKENDS:
+        unless(has(name) != AMX, f"{name} {AMX} with two groups is untried; use torch_native")
     if size > 1:
         unless(
             not has("enable_flashinfer_allreduce_fusion")
