@@ -73,7 +73,8 @@ def test_each_point_once_and_as_many_as_one_worker_would(
     assert set(measured.values()) == {1}
     assert len(measured) == (len(loaded.space.points) if grid else 9)
     closed = sum((each.roles for each in workers), Counter[str]())
-    assert closed["baseline"] == count and closed["plain"] == 1
+    # Each that launches anything needs its own; on a busy machine one may come after the end.
+    assert closed["baseline"] == sum(bool(each.roles) for each in workers) and closed["plain"] == 1
     if grid:
         (tmp_path / "alone").mkdir()
         alone = PlayedWorker.begin(loaded, shared_file(tmp_path / "alone"), "alone", slots)

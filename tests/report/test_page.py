@@ -63,9 +63,9 @@ class Parsed(HTMLParser):
 
 
 def hostile_run(root: Path) -> Run:
-    """A run in which everything that can be is `HOSTILE`."""
-    quoted = json.dumps(HOSTILE)
-    sweep = SIMULATED.replace("example/target", quoted).replace("example/draft", quoted)
+    """A run in which everything that can be is `HOSTILE`; a name is in one line."""
+    quoted, name = json.dumps(HOSTILE), json.dumps(" ".join(HOSTILE.split("\n")))
+    sweep = SIMULATED.replace("example/target", name).replace("example/draft", name)
     sweep = sweep.replace("[unset, LL]", f"[unset, {quoted}]")
     trials = [
         Trial(None, 90.0, version=HOSTILE),

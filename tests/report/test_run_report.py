@@ -235,7 +235,8 @@ def test_user_text_stays_text_in_markdown(tmp_path: Path, drawn: None) -> None:
 
 
 def test_launch_block_cannot_be_closed_by_user_text(tmp_path: Path) -> None:
-    sweep = SWEEP.replace("example/target", '"x\\n```\\n# owned"')
+    flags = 'server: {flags: {chat-template: "x\\n```\\n# owned"}}'
+    sweep = SWEEP.replace("space:\n", f"{flags}\nspace:\n")
     report = report_of(make_run(tmp_path, USUAL, sweep=sweep))
     assert "````bash" in report
 

@@ -159,11 +159,10 @@ class Together:
     def _say_what_for(self) -> None:
         """For `specbench status`, whenever it is something else."""
         at_work = (f"{worker} measures {point.label()}" for point, worker in self.elsewhere.items())
-        what = "; ".join(at_work) if not self._away else "the shared study cannot be reached"
+        what = "the shared study" if self._away else f"other workers: {'; '.join(at_work)}"
         if what != self._waits:
             self._waits = what
-            whom = "waiting" if self._away else "waiting for other workers"
-            self.step(f"{whom}: {what}")
+            self.step(f"waiting for {what}")
 
     def publish(self, found: Mapping[Point, Verdict], claimed: Collection[Point] = ()) -> None:
         """Tell the others, now or as soon as the database is back; what was claimed for that and
