@@ -174,7 +174,8 @@ def test_the_release_is_known_or_doubted() -> None:
         (True, True, "0.5.17", "ok"),
         (True, None, "0.5.17", "ok"),
         (True, True, "0.5.10", "ok"),
-        (True, True, "0.5.12", "doubt"),  # read against it, never run
+        (True, True, "0.5.12", "ok"),
+        (True, True, "0.5.12.post1", "doubt"),  # read against it, never run
         (True, True, "0.9.0", "doubt"),
         (True, False, "0.5.17", "doubt"),
         (False, None, "0.5.17", "stop"),
@@ -192,7 +193,8 @@ def test_the_plugin_is_found_or_not(
     ("version", "says"),
     [
         ("0.5.23", "found, and run on SGLang 0.5.23 on a CPU; on GPUs proven with 0.5.17 only"),
-        ("0.5.12", "read against SGLang 0.5.12, never run on it; on GPUs proven with 0.5.17 only"),
+        ("0.5.12", "found, and run on SGLang 0.5.12 on a CPU; on GPUs proven with 0.5.17 only"),
+        ("0.5.12.post1", "0.5.12.post1, never run on it; on GPUs proven with 0.5.17 only"),
         ("0.5.23.post9", "which 0.5.23.post9 is not; on GPUs proven with 0.5.17 only"),
     ],
 )

@@ -38,7 +38,7 @@ def test_a_renamed_parameter_is_noticed() -> None:
 @pytest.mark.parametrize("text", ["0.5.7", "0.5.24", "0.6.0", "1.0.0", "main", "0.0.0.dev1"])
 def test_an_unknown_release_fails_closed_and_names_the_proven_ones(text: str) -> None:
     """Half a patch would give wrong numbers in silence."""
-    with pytest.raises(NotPatched, match=r"0\.5\.17, 0\.5\.23"):
+    with pytest.raises(NotPatched, match=r"0\.5\.8 to 0\.5\.23$"):
         versions.parse(text)
 
 

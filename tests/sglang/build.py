@@ -28,9 +28,11 @@ RELEASES = ("0.5.17", "0.5.23")
 
 OLDER = ("0.5.8", "0.5.9", "0.5.10")
 """With plug-ins by sitecustomize and the V1 worker; made only where they are asked for."""
+FIRST_ON_CPU = (0, 5, 16)
+"""Speculation before it has no branch for a CPU."""
 
 INTERPRETED = """\
-# The V1 worker knows no CPU: its Triton kernels are run by Triton's interpreter.
+# Speculation knows no CPU here: its Triton kernels are run by Triton's interpreter.
 export TRITON_INTERPRET=1
 """
 
@@ -120,7 +122,8 @@ def run(*words: str | Path) -> None:
 
 
 def write_wrapper(path: Path, release: str, site: Path, python: Path) -> None:
-    more = INTERPRETED if release in OLDER else ""
+    numbers = tuple(map(int, release.split(".")[:3]))
+    more = INTERPRETED if numbers < FIRST_ON_CPU else ""
     text = WRAPPER.format(release=release, site=site, shim=HERE / "shim", python=python, more=more)
     if path.is_file() and path.read_text() == text:
         return

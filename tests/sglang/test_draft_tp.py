@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugin.matrix import Cell, run, stock_of
+from tests.plugin.cells import Cell
+from tests.plugin.matrix import run, stock_of
 from tests.sglang.patched import patched_python
 from tests.sglang.serving import OLD
 

@@ -2,7 +2,8 @@
 
 from pathlib import Path
 
-from tests.plugin.matrix import Cell, run, stock_of
+from tests.plugin.cells import Cell
+from tests.plugin.matrix import run, stock_of
 from tests.sglang.patched import patched_python
 from tests.sglang.serving import NEW
 

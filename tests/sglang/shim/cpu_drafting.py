@@ -68,7 +68,9 @@ def with_drafts(batch: Any) -> Any:
 
 def is_v1(batch: Any) -> bool:
     """True for a batch of the worker without overlap: seq_lens is the length after."""
-    return getattr(batch.spec_info, "seq_lens_for_draft_extend", None) is not None
+    # 0.5.12 renamed it.
+    names = ("seq_lens_for_draft_extend", "seq_lens")
+    return any(getattr(batch.spec_info, name, None) is not None for name in names)
 
 
 def extend_factory(factory: type) -> None:

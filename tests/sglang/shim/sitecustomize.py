@@ -39,10 +39,16 @@ def let_torch_native_verify(module: ModuleType) -> None:
     extend_backend(module.TorchNativeAttnBackend)
 
 
+def speculates_on_a_cpu() -> bool:
+    """From 0.5.16 on speculation has branches for a CPU."""
+    package = Path(sys.modules["sglang"].__path__[0])
+    return "_is_cpu" in (package / "srt/speculative/spec_utils.py").read_text()
+
+
 def let_cuda_branches_run(module: ModuleType) -> None:
-    """Up to 0.5.10 speculation has no branch for a CPU: CUDA's, with the stand-ins' kernels."""
-    if not Path(str(module.__file__)).with_name("eagle_worker.py").is_file():
-        return  # a release without the V1 worker has one
+    """Where there is no branch for a CPU: CUDA's, with the stand-ins' kernels."""
+    if speculates_on_a_cpu():
+        return
     import sgl_kernel
 
     for name, value in CUDA_ONLY[module.__name__].items():
@@ -50,7 +56,9 @@ def let_cuda_branches_run(module: ModuleType) -> None:
 
 
 def let_cuda_be_waited_for(_worker: ModuleType) -> None:
-    """Where the draft's embedding is set, SGLang up to 0.5.12 waits for a device without asking."""
+    """Where the draft's embedding is set, SGLang up to 0.5.15 waits for a device without asking."""
+    if speculates_on_a_cpu():
+        return
     import torch
 
     torch.cuda.synchronize = lambda *_: None
@@ -61,20 +69,21 @@ def let_models_be_as_they_are(module: ModuleType) -> None:
     module.apply_torchao_config_to_model = lambda model, *_: model  # type: ignore[attr-defined]
 
 
+SAMPLING = (
+    "top_k_renorm_prob",
+    "top_p_renorm_prob",
+    "tree_speculative_sampling_target_only",
+)
 CUDA_ONLY: dict[str, dict[str, str | bool]] = {
     "sglang.srt.speculative.spec_utils": {"TREE_SPEC_KERNEL_AVAILABLE": True},
     "sglang.srt.speculative.eagle_utils": {
         "_is_cuda": True,  # read by verify_tree_greedy_func
         "sgl_build_tree_kernel_efficient": "build_tree_kernel_efficient",
     },
-    "sglang.srt.speculative.eagle_info": {
-        name: name
-        for name in (
-            "top_k_renorm_prob",
-            "top_p_renorm_prob",
-            "tree_speculative_sampling_target_only",
-        )
-    },
+    # read by assign_extend_cache_locs_func of 0.5.13 to 0.5.15
+    "sglang.srt.speculative.triton_ops.cache_locs": {"_is_cuda": True},
+    "sglang.srt.speculative.eagle_info": {name: name for name in SAMPLING},
+    "sglang.srt.speculative.eagle_info_v2": {name: name for name in SAMPLING},
 }
 
 
@@ -83,6 +92,7 @@ AFTER: dict[str, Callable[[ModuleType], None]] = {
     "sglang.srt.speculative.draft_utils": let_torch_native_draft,
     "sglang.srt.layers.attention.torch_native_backend": let_torch_native_verify,
     "sglang.srt.speculative.eagle_worker": let_cuda_be_waited_for,
+    "sglang.srt.speculative.eagle_worker_v2": let_cuda_be_waited_for,
     "sglang.srt.layers.torchao_utils": let_models_be_as_they_are,
     **dict.fromkeys(CUDA_ONLY, let_cuda_branches_run),
 }

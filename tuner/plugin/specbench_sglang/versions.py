@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from .problems import NotPatched
 
-PROVEN = ("0.5.8", "0.5.9", "0.5.10", "0.5.17", "0.5.23")
-"""Outputs and accepted counts equal to the stock server's; docs/draft_tp.md and
-docs/step_switch.md say on what."""
+PROVEN = tuple(f"0.5.{last}" for last in range(8, 24))
+"""With draft TP: outputs and accepted counts equal to the stock server's; docs/draft_tp.md says on
+what, docs/step_switch.md for switching."""
 PROVEN_ON_GPUS = ("0.5.17",)
 """Those of them where that was shown on GPUs; the others on a CPU."""
 OLDEST, NEWEST = (0, 5, 8), (0, 5, 23)
@@ -95,8 +95,7 @@ def parse(text: str) -> Version:
     numbers = (int(match[1]), int(match[2]), int(match[3])) if match else None
     if numbers is None or not OLDEST <= numbers <= NEWEST:
         raise NotPatched(
-            f"SGLang {text} is not known; the plug-in was proven on {', '.join(PROVEN)} and read "
-            "against 0.5.8 to 0.5.23"
+            f"SGLang {text} is not known; the plug-in was proven on {PROVEN[0]} to {PROVEN[-1]}"
         )
     return Version(numbers)
 

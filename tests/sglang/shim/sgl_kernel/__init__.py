@@ -1,9 +1,9 @@
 """Stands in for the CPU build of sgl_kernel, which is not on PyPI: chains only, in plain torch.
 
-Names and orders of arguments are those of SGLang's calls in 0.5.8 to 0.5.10, 0.5.17 and 0.5.23; the
-first three have only CUDA's kernels, which take the same. Tensors called `out_...` are written to,
-as are those that a docstring names. Anything else that SGLang asks for exists, so that imports
-pass, and raises when it is called.
+Names and orders of arguments are those of SGLang's calls in 0.5.8 to 0.5.23; up to 0.5.15 there
+are only CUDA's kernels, which take the same. Tensors called `out_...` are written to, as are those
+that a docstring names. Anything else that SGLang asks for exists, so that imports pass, and raises
+when it is called.
 """
 
 from collections.abc import Callable
