@@ -28,7 +28,7 @@ test: $(VENV)/.installed-test
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
-	$(BIN)/pytest -n 4 --dist worksteal --durations 15
+	$(BIN)/pytest -n 5 --dist worksteal --durations 15
 
 # Not --quiet: it would silence what --strict counts.
 docs: $(VENV)/.installed-test
