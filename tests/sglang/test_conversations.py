@@ -29,13 +29,13 @@ def test_every_configuration_is_sent_the_same_conversations(tmp_path: Path) -> N
     (tmp_path / "asked.jsonl").write_text(lines)
     sweep["space"] = {"num_steps": [STEPS]}
     sweep["workload"] = {
-        "requests": 4, "output_tokens": 24, "prompts": "asked.jsonl", "turns": "all",
-        "ignore_eos": False, "request_rate": [0.5, 2], "concurrency": [8],
+        "requests": 4, "output_tokens": 16, "prompts": "asked.jsonl", "turns": "all",
+        "ignore_eos": False, "request_rate": [1, 4], "concurrency": [8],
     }  # fmt: skip
     sweep["search"]["objective"] = {"metric": "decode_tok_s"}
     path.write_text(yaml.safe_dump(sweep))
     result, run = swept(path)
-    assert set(result["by_rate"]) == {"0.5/s", "2/s"}  # type: ignore[call-overload]
+    assert set(result["by_rate"]) == {"1/s", "4/s"}  # type: ignore[call-overload]
     told = read_prompts("conversations.jsonl", run.path, "all").prompts
     assert [role for role, _ in told[0].messages] == ["user", "assistant", "user"]
     assert all("<|im_" not in text for each in told for _, text in each.messages)
@@ -44,7 +44,7 @@ def test_every_configuration_is_sent_the_same_conversations(tmp_path: Path) -> N
         assert record.outcome == "ok", record.message
         assert record.samples is not None
         levels = read_samples(run.path / record.samples)
-        assert set(levels) == {Rate(0.5), Rate(2)}
+        assert set(levels) == {Rate(1), Rate(4)}
         for (window,) in levels.values():
             assert all(each.error is None for each in window.samples)
             assert {each.finish_reason for each in window.samples} <= {"stop", "length"}

@@ -25,7 +25,7 @@ from tuner.sweep.door import load_sweep
 from tuner.sweep.workload import pick
 
 PLACE = "SPECBENCH_REAL_PAIR"
-STEPS, LONG, TOKENS, REQUESTS = 3, 5, 48, 4
+STEPS, LONG, TOKENS, REQUESTS = 3, 5, 32, 4
 
 pytestmark = pytest.mark.skipif(PLACE not in os.environ, reason=f"{PLACE} is not set")
 
