@@ -6,7 +6,7 @@
 # make real-pair   a small real model and an EAGLE-3 draft of it, the kept one or DRAFT=DIR, in .venv-sglang/real-pair
 # make fuzz   50,000 damaged inputs to everything that is read: about two minutes; INPUTS=N and SEED=N
 # make chaos  1,000 trials with random faults and signals: about ten minutes; SEED=N
-# make draft-tp-matrix   draft TP against stock SGLang on a CPU, sixteen releases, about an hour and a half
+# make draft-tp-matrix   draft TP against stock SGLang on a CPU, sixteen releases, more than an hour
 # make docs   the site of docs/ into build/site, every warning an error
 # make sweep-reference   the table of keys in docs/sweep_file.md, from the schema
 # make notebook   notebooks/analyse_sweep.ipynb run in Jupyter, with its outputs kept
