@@ -11,7 +11,7 @@ import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from tuner.secrets import hidden_values
 
@@ -55,11 +55,16 @@ def opened(file: Path, buffering: int = -1) -> BinaryIO:
     """A file to read from. Raises OSError, also for what is none: a pipe in its place would be
     waited for and a device read without end."""
     # Path's own takes no opener.
-    return open(file, "rb", buffering, opener=_at_once)
+    return open(file, "rb", buffering, opener=_no_pipe)
 
 
-def _at_once(name: str, flags: int) -> int:
-    descriptor = os.open(name, flags | os.O_NONBLOCK)
+def at_once(name: str, flags: int) -> int:
+    """An opener for `open`, which by itself would wait for ever for somebody to write to a pipe."""
+    return os.open(name, flags | os.O_NONBLOCK)
+
+
+def _no_pipe(name: str, flags: int) -> int:
+    descriptor = at_once(name, flags)
     mode = os.fstat(descriptor).st_mode
     if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
         os.close(descriptor)
@@ -71,6 +76,12 @@ def read_bytes(file: Path) -> bytes:
     """What is in a file. Raises OSError, as `opened` does."""
     with opened(file) as whole:
         return whole.read()
+
+
+def read_json(file: Path) -> Any:
+    """The value in a JSON file. Raises OSError, as `opened` does; ValueError for what is no JSON,
+    RecursionError for what is nested too deeply."""
+    return json.loads(read_bytes(file))
 
 
 def write_bytes(file: Path, data: bytes) -> None:

@@ -6,25 +6,8 @@ from pathlib import Path
 
 from tests.plugin.controls import CONTROLS, V1_CONTROLS
 from tests.sglang import build
+from tests.sglang.proof import Cell
 from tests.sglang.serving import NEW, OLD
-
-
-@dataclass(frozen=True)
-class Cell:
-    """One configuration to hold against its stock server."""
-
-    release: str
-    tp: int
-    draft_tp: int
-    algorithm: str
-
-    def __str__(self) -> str:
-        return f"{self.release}:{self.tp}:{self.draft_tp}:{self.algorithm}"
-
-    @property
-    def told(self) -> str:
-        """As a heading."""
-        return f"SGLang {self.release}, {self.algorithm}, tp {self.tp}, draft_tp {self.draft_tp}"
 
 
 @dataclass(frozen=True)

@@ -25,8 +25,9 @@ from typing import Any
 
 import requests
 
-from tests.plugin.cells import SETS, Cell, CellSet, Controlled, cell_of
+from tests.plugin.cells import SETS, CellSet, Controlled, cell_of
 from tests.sglang import build, proof
+from tests.sglang.proof import Cell
 from tests.sglang.serving import PROMPTS, case, chain
 from tuner.engine.base import Server
 from tuner.engine.sglang.releases import Release, parse_version

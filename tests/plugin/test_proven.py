@@ -4,8 +4,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugin.cells import SETS, Cell
+from tests.plugin.cells import SETS
 from tests.sglang import build
+from tests.sglang.proof import Cell
 from tuner.plugin.specbench_sglang.versions import PROVEN
 
 LOGS = sorted((build.CHECKOUT / "results/draft_tp_matrix").glob("cpu*.log"))

@@ -1,7 +1,26 @@
-"""What the longer proofs on real servers share: their command line, and lines that are kept."""
+"""What the longer proofs on real servers share: cells, a command line, and lines that are kept."""
 
 import argparse
+from dataclasses import dataclass
 from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One configuration to hold against its stock server."""
+
+    release: str
+    tp: int
+    draft_tp: int
+    algorithm: str
+
+    def __str__(self) -> str:
+        return f"{self.release}:{self.tp}:{self.draft_tp}:{self.algorithm}"
+
+    @property
+    def told(self) -> str:
+        """As a heading."""
+        return f"SGLang {self.release}, {self.algorithm}, tp {self.tp}, draft_tp {self.draft_tp}"
 
 
 def parser(description: str | None, default: str) -> argparse.ArgumentParser:

@@ -31,20 +31,19 @@ SWITCHES = 20
 
 
 @dataclass(frozen=True)
-class Cell:
+class Cell(proof.Cell):
     """One configuration to hold against servers of one length."""
 
-    release: str
-    tp: int
-    draft_tp: int
-    algorithm: str
     cold: tuple[int, ...]
     """Lengths that servers are launched with to compare."""
     acc_len: str | None = None
 
     def __str__(self) -> str:
-        words = (self.release, self.tp, self.draft_tp, self.algorithm, self.acc_len)
-        return ":".join(str(word) for word in words if word is not None)
+        return super().__str__() + (f":{self.acc_len}" if self.acc_len else "")
+
+    @property
+    def told(self) -> str:
+        return super().told + (f", SGLANG_SIMULATE_ACC_LEN={self.acc_len}" if self.acc_len else "")
 
     @property
     def case(self) -> Case:
@@ -196,10 +195,7 @@ def main() -> int:
     right = True
     with tempfile.TemporaryDirectory() as folder:
         for cell in map(cells.__getitem__, wanted):
-            say(
-                f"SGLang {cell.release}, {cell.algorithm}, tp {cell.tp}, draft_tp {cell.draft_tp}"
-                f"{f', SGLANG_SIMULATE_ACC_LEN={cell.acc_len}' if cell.acc_len else ''}"
-            )
+            say(cell.told)
             for what, fine in compare(cell, Path(folder)):
                 right &= fine
                 say(f"  {'as it should' if fine else 'WRONG':<14}{what}")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.plugin.cells import Cell
 from tests.plugin.matrix import run, stock_of
 from tests.sglang.patched import patched_python
+from tests.sglang.proof import Cell
 from tests.sglang.serving import OLD
 
 CELL = Cell(OLD, 2, 1, "EAGLE3")

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from tests.plugin.cells import Cell
 from tests.plugin.matrix import run, stock_of
 from tests.sglang.patched import patched_python
+from tests.sglang.proof import Cell
 from tests.sglang.serving import NEW
 
 CELL = Cell(NEW, 2, 1, "EAGLE")

@@ -1,6 +1,5 @@
 """The stage `comm` of a search: what is timed between the baseline and the first candidate."""
 
-import json
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -26,7 +25,7 @@ from tuner.sweep.door import LoadedSweep
 from tuner.sweep.model import Sweep
 from tuner.sweep.point import Point
 from tuner.sweep.space import Space
-from tuner.whole import read_bytes
+from tuner.whole import read_json
 
 _OTHER_COLLECTIVES = ("attn-dp-size", "data-parallel-size", "dp-size", "enable-dp-attention")
 
@@ -114,7 +113,7 @@ class Screening:
 def read_screening(path: Path) -> Screening | None:
     """A run's comm.json, None where the run has none. Raises UserError for one that is broken."""
     try:
-        data = json.loads(read_bytes(path))
+        data = read_json(path)
     except FileNotFoundError:
         return None
     except OSError as error:

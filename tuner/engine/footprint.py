@@ -20,7 +20,7 @@ import psutil
 
 from tuner.engine.process_table import is_alive, with_descendants
 from tuner.engine.server_log import ServerLog
-from tuner.whole import read_bytes, write_text
+from tuner.whole import read_json, write_text
 
 MARK = "SPECBENCH_LAUNCH"
 """The variable that every process of a launch inherits; its value is unique to the launch."""
@@ -121,7 +121,7 @@ def _owner(footprint: Path) -> int | None:
 def is_another_hosts(footprint: Path) -> bool:
     """The launch was on another host, which alone knows what is left of it."""
     try:
-        host = json.loads(read_bytes(footprint))["host"]
+        host = read_json(footprint)["host"]
     except (OSError, ValueError, TypeError, KeyError, RecursionError):
         return False
     return bool(host != socket.gethostname())
@@ -130,7 +130,7 @@ def is_another_hosts(footprint: Path) -> bool:
 def _read(footprint: Path) -> tuple[str | None, list[tuple[int, int]]]:
     """The launch's mark, and its processes where they could still be on this machine."""
     try:
-        data: Any = json.loads(read_bytes(footprint))
+        data: Any = read_json(footprint)
         mark, where = str(data["mark"]), data["where"]
         identities = [(int(pid), int(ticks)) for pid, ticks in data["processes"]]
         if _is_copied(footprint, data.get("folder")):

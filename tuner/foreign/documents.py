@@ -6,8 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import UserError
-from tuner.sweep.shown import one_line
+from tuner.errors import UserError, printable
 from tuner.whole import read_bytes
 
 SMALLEST, LARGEST = 1e-15, 1e15
@@ -129,11 +128,11 @@ def read_documents(path: Path) -> list[Document]:
 def _printable(value: Any) -> Any:
     """The value with what no terminal and no page may be given in its texts as escapes."""
     if isinstance(value, str):
-        return one_line(value)
+        return printable(value)
     if isinstance(value, list):
         return [_printable(each) for each in value]
     if isinstance(value, dict):
-        return {one_line(name): _printable(each) for name, each in value.items()}
+        return {printable(name): _printable(each) for name, each in value.items()}
     return value
 
 

@@ -5,7 +5,6 @@ counted from it. `stop` is made by `specbench stop` and read before each candida
 sent, so that no stranger's process can be met, and it works over a shared folder.
 """
 
-import json
 import os
 import re
 import socket
@@ -14,9 +13,9 @@ from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from typing import Any
 
+from tuner.errors import printable
 from tuner.ledger.folder import RunFolder
-from tuner.sweep.shown import one_line
-from tuner.whole import read_bytes, write_json
+from tuner.whole import read_json, write_json
 
 MOST = 2**53
 """Larger numbers are none that specbench wrote."""
@@ -68,7 +67,7 @@ def read_state(run: RunFolder) -> State | None:
     if not run.state_file.is_file():
         return None
     try:
-        found = json.loads(read_bytes(run.state_file))
+        found = read_json(run.state_file)
         state = State(**{name: _of_kind(value, _KINDS[name]) for name, value in found.items()
                          if name in _KINDS})  # fmt: skip
         datetime.fromisoformat(state.told)
@@ -87,9 +86,9 @@ def _of_kind(value: Any, kinds: frozenset[str]) -> Any:
     if value is None:
         return None
     if "dict" in kinds and isinstance(value, dict):
-        return {one_line(name): _of_kind(each, frozenset({"str"})) for name, each in value.items()}
+        return {printable(name): _of_kind(each, frozenset({"str"})) for name, each in value.items()}
     if "dict" not in kinds and "str" in kinds and isinstance(value, str):
-        return one_line(value)
+        return printable(value)
     whole = isinstance(value, int) and not isinstance(value, bool)
     if not (
         (whole and kinds & {"int", "float"}) or (isinstance(value, float) and "float" in kinds)

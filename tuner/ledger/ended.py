@@ -1,13 +1,12 @@
 """How a run's last call ended: ended.json, so that nobody has to guess whether anything is due."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, replace
 
+from tuner.errors import printable
 from tuner.ledger.folder import RunFolder
-from tuner.sweep.shown import one_line
-from tuner.whole import read_bytes, write_json
+from tuner.whole import read_json, write_json
 
 
 @dataclass(frozen=True)
@@ -32,13 +31,13 @@ def write_ended(run: RunFolder, ended: Ended) -> None:
 def read_ended(run: RunFolder) -> Ended | None:
     """None where nothing is said: an older specbench's run, or nothing that can be read."""
     try:
-        found = json.loads(read_bytes(run.ended_file)) if run.ended_file.is_file() else None
+        found = read_json(run.ended_file) if run.ended_file.is_file() else None
     except (OSError, ValueError, RecursionError):
         return None
     if not isinstance(found, dict) or not isinstance(found.get("finished"), bool):
         return None
     why = found.get("why")
-    words = one_line(why) if isinstance(why, str) else None
+    words = printable(why) if isinstance(why, str) else None
     return Ended(found["finished"], words, found.get("closing") is True)
 
 
@@ -52,6 +51,6 @@ def told_end(run: RunFolder) -> Iterator[None]:
         said = read_ended(run) or Ended(False)
         if not said.finished:
             interrupted = isinstance(error, KeyboardInterrupt)
-            why = "it was interrupted" if interrupted else one_line(str(error))
+            why = "it was interrupted" if interrupted else printable(str(error))
             write_ended(run, replace(said, why=why))
         raise

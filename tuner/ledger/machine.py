@@ -1,6 +1,5 @@
 """Facts about the machine, so that a number can be read next year."""
 
-import json
 import os
 import platform
 import re
@@ -14,7 +13,7 @@ import pynvml
 from tuner import __version__
 from tuner.errors import UserError
 from tuner.secrets import hidden_word
-from tuner.whole import read_bytes
+from tuner.whole import read_json
 
 _SHOWN = re.compile(r"^(NCCL_|SGLANG_|CUDA_VISIBLE_DEVICES$)")
 
@@ -43,7 +42,7 @@ def machine_facts() -> Facts:
 def read_machine(file: Path) -> dict[str, Any]:
     """What `machine_facts` wrote to `file`. Raises UserError where that is gone or broken."""
     try:
-        facts = json.loads(read_bytes(file))
+        facts = read_json(file)
     except OSError as error:
         raise UserError(f"{error.strerror}, restore it", file) from error
     except (ValueError, RecursionError) as error:

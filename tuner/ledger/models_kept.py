@@ -4,7 +4,6 @@
 not there, such as a model that the first server fetched, is added when the run ends.
 """
 
-import json
 import os
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from tuner.engine.sglang.revisions import ModelFacts, sweep_as_begun
 from tuner.errors import UserError
 from tuner.memory.models import Configs, configs_here
 from tuner.sweep.model import Sweep
-from tuner.whole import read_bytes, write_json
+from tuner.whole import read_json, write_json
 
 ROLES: tuple[Role, ...] = ("target", "draft")
 
@@ -42,7 +41,7 @@ def keep_configs(file: Path, sweep: Sweep, begun: ModelFacts) -> None:
 def read_configs(file: Path) -> Configs:
     """What `keep_configs` wrote; {} where a run has none. Raises UserError where it is broken."""
     try:
-        data = json.loads(read_bytes(file))
+        data = read_json(file)
     except FileNotFoundError:
         return {}
     except OSError as error:

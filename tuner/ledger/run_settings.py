@@ -1,6 +1,5 @@
 """run.json: what a run was begun with beside its sweep file."""
 
-import json
 from pathlib import Path
 from typing import Final, Literal
 from uuid import uuid4
@@ -12,7 +11,7 @@ from tuner.errors import UserError
 from tuner.ledger.fleet_line import WorkerSettings
 from tuner.ledger.newest import no_run_words
 from tuner.sweep.fields import Strict
-from tuner.whole import read_bytes
+from tuner.whole import read_json
 
 FORMAT: Final = 1
 """Of run.json; trials.jsonl has its own."""
@@ -58,7 +57,7 @@ def read_settings(path: Path) -> RunSettings:
     """Those of the run in that folder. Raises UserError where it is none or of a newer version."""
     settings_file = path / "run.json"
     try:
-        data = json.loads(read_bytes(settings_file))
+        data = read_json(settings_file)
     except FileNotFoundError as error:
         raise UserError(no_run_words(path), path) from error
     except OSError as error:

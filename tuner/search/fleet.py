@@ -61,6 +61,11 @@ class Sight:
     """Points that are being measured, and by whom."""
 
     @property
+    def measured(self) -> int:
+        """Points that were measured, whoever did."""
+        return len({each.point for each in self.told})
+
+    @property
     def taken(self) -> int:
         """Points that were measured or are being measured, whoever does."""
         return len({each.point for each in self.told} | self.live.keys())
@@ -149,11 +154,9 @@ class Fleet:
     def conclude(self, wanted: int) -> None:
         """Say that the search has come to its end by itself: of `wanted` candidates none is left
         that is worth a launch, by what is told now."""
+        said = {"told": self.look().measured, "wanted": wanted}
         try:
-            told = len({each.point for each in self.look().told})
-            self.storage.set_study_user_attr(self.study, _ENDED, {"told": told, "wanted": wanted})
-        except StorageUnusable:
-            raise
+            self.storage.set_study_user_attr(self.study, _ENDED, said)
         except Exception as error:
             raise StorageUnusable(reason_of(error)) from error
 
@@ -167,7 +170,7 @@ class Fleet:
         if not isinstance(said, dict) or not said.get("wanted", 0) >= wanted:
             return False
         sight = self.look()
-        return not sight.live and len({each.point for each in sight.told}) == said.get("told")
+        return not sight.live and sight.measured == said.get("told")
 
     def close(self) -> None:
         """Give up what is claimed and not measured. Raises nothing: where the database is away,

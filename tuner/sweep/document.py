@@ -14,8 +14,8 @@ from typing import Any
 import yaml
 from yaml.reader import ReaderError
 
-from tuner.errors import UserError
-from tuner.sweep.shown import no_text, one_line, shortened, unseen
+from tuner.errors import UserError, printable
+from tuner.sweep.shown import no_text, shortened, unseen
 
 Path = tuple[str | int, ...]
 
@@ -56,12 +56,12 @@ class Document:
         """A UserError in the form `FILE:LINE: path: message`."""
         name = spell(path)
         text = f"{name}: {message}" if name else message
-        return UserError(one_line(text), one_line(self.where(path)))
+        return UserError(printable(text), self.where(path))
 
     def refused(self, mark: yaml.Mark | None, message: str) -> UserError:
         """A UserError in the form `FILE:LINE: message`, for what has no path yet."""
         line = mark.line + 1 if mark is not None else 1
-        return UserError(one_line(message), one_line(f"{self.source}:{line}"))
+        return UserError(printable(message), f"{self.source}:{line}")
 
 
 def spell(path: Path) -> str:
@@ -91,7 +91,7 @@ def read_document(text: str, source: str) -> Document:
     except ReaderError as error:
         line = text[: error.position].count("\n") + 1
         problem = f"the control character U+{error.character:04X} stands here, remove it"
-        raise UserError(f"this is not YAML: {problem}", f"{one_line(source)}:{line}") from error
+        raise UserError(f"this is not YAML: {problem}", f"{source}:{line}") from error
     except (ValueError, OverflowError) as error:
         # PyYAML makes characters and version numbers of digits that it has not checked.
         mark = loader.get_mark() if loader is not None else None

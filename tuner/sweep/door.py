@@ -24,6 +24,7 @@ from tuner.sweep.space import Space
 from tuner.sweep.task import Question, load_task
 from tuner.sweep.turns import asked_of, has_answers
 from tuner.sweep.workload import Prompt, Prompts, read_prompts
+from tuner.whole import at_once
 
 MAX_BYTES = 1_000_000
 PIPE_WAIT_S = 5
@@ -97,7 +98,7 @@ def load_sweep(
 
 def _read(path: Path) -> str:
     try:
-        with open(path, "rb", opener=_at_once) as file:
+        with open(path, "rb", opener=at_once) as file:
             os.set_blocking(file.fileno(), True)
             if stat.S_ISFIFO(os.fstat(file.fileno()).st_mode):
                 _wait_for_a_writer(file.fileno(), path)
@@ -113,11 +114,6 @@ def _read(path: Path) -> str:
         raise UserError(
             "this is not UTF-8 text, save the file as UTF-8", f"{path}:{line}"
         ) from error
-
-
-def _at_once(path: str, flags: int) -> int:
-    """Opens also a pipe that nobody writes to, for which `open` would wait for ever."""
-    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def _wait_for_a_writer(pipe: int, path: Path) -> None:

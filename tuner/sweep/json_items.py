@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tuner.errors import UserError
-from tuner.sweep.shown import one_line, shortened
+from tuner.errors import UserError, printable
+from tuner.sweep.shown import shortened
 
 _LIST = re.compile(r"[ \t\r\n]*\[")
 _SPACE = re.compile(r"[ \t\r\n]*")
@@ -148,4 +148,4 @@ def _read(path: Path, remedy: str) -> str:
 
 def _wrong(message: str, path: Path, line: int, number: int | None = None) -> UserError:
     which = "" if number is None else f"item {number}: "
-    return UserError(one_line(which + message), one_line(f"{path}:{line}"))
+    return UserError(printable(which + message), f"{path}:{line}")

@@ -2,7 +2,7 @@
 
 import re
 
-from tuner.sweep.shown import one_line
+from tuner.errors import printable
 
 MISSING = "-"
 
@@ -25,7 +25,7 @@ def code(text: object) -> str:
 
 def _flat(text: object) -> str:
     """One line; what cannot be printed, or turns the direction of what follows, as an escape."""
-    return one_line(" ".join(str(text).split()))
+    return printable(" ".join(str(text).split()))
 
 
 def block(text: str, language: str = "") -> str:

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tuner.sweep.shown import one_line
+from tuner.errors import printable
 
 FlagValue = bool | int | float | str
 DraftTp = int | Literal["target"]
@@ -119,4 +119,4 @@ class Point:
             parts.append(f"draft TP {self.draft_tp}")
         parts += [f"{name}={value}" for name, value in self.env]
         parts += [f"--{n}" if v is True else f"--{n} {v}" for n, v in self.flags]
-        return one_line(", ".join(parts))
+        return printable(", ".join(parts))

@@ -13,14 +13,9 @@ _UNSEEN = re.compile(
 the usual ends of lines."""
 
 
-def one_line(text: str) -> str:
-    """The text with whatever ends a line or cannot be printed as an escape, `\\n` or `\\x00`."""
-    return printable(text)
-
-
 def shortened(text: str) -> str:
     """One line of at most 60 characters."""
-    line = one_line(text)
+    line = printable(text)
     return line if len(line) <= LONGEST else line[: LONGEST - 3] + "..."
 
 

@@ -9,7 +9,7 @@ from tuner.errors import UserError
 from tuner.sweep.json_items import read_items
 from tuner.sweep.prompt import Prompt, require_text
 from tuner.sweep.shapes import GSM8K
-from tuner.sweep.shown import one_line, shortened
+from tuner.sweep.shown import shortened
 from tuner.sweep.workload import content_hash
 
 SHAPE = 'write {"question": "...", "answer": "... #### 42"}'
@@ -49,7 +49,7 @@ def load_task(name: str, beside: Path) -> tuple[Question, ...]:
         seen.add(question.prompt.id)
         questions.append(question)
     if not questions:
-        raise UserError(f"there is no question in this file, {SHAPE}", one_line(f"{path}:1"))
+        raise UserError(f"there is no question in this file, {SHAPE}", f"{path}:1")
     return tuple(questions)
 
 

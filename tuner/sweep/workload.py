@@ -10,11 +10,11 @@ from importlib import resources
 from itertools import zip_longest
 from pathlib import Path
 
-from tuner.errors import UserError
+from tuner.errors import UserError, printable
 from tuner.sweep.json_items import Item, read_items
 from tuner.sweep.prompt import Prompt as Prompt
 from tuner.sweep.shapes import SHAREGPT, LeftOutError, Shape, shape_of
-from tuner.sweep.shown import one_line, shortened
+from tuner.sweep.shown import shortened
 from tuner.sweep.turns import Turns, first_turn, why_not_all
 
 BUILTIN_KINDS = ("chat", "code", "math", "summarise")
@@ -88,7 +88,7 @@ def _read_file(path: Path, turns: Turns = "first") -> Prompts:
         with_kind += bool(shape.kinds) and "kind" in _object(item)
     if shape is None or not prompts:
         why = next(iter(left_out), "write one JSON object a line, or a JSON list of them")
-        raise UserError(one_line(f"there is no prompt in this file: {why}"), one_line(f"{path}:1"))
+        raise UserError(printable(f"there is no prompt in this file: {why}"), f"{path}:1")
     read_as = _read_as(shape, prompts, turns, left_out)
     if renamed:
         repeated = "1 repeated id is" if renamed == 1 else f"{renamed:,} repeated ids are"
@@ -152,7 +152,7 @@ def _read_as(
     words += "".join(
         f"; {len(items):,} left out, {why} ({_places(items)})" for why, items in left_out.items()
     )
-    return one_line(words)
+    return printable(words)
 
 
 def _places(items: Sequence[Item]) -> str:

@@ -247,14 +247,15 @@ class Rig:
 
     @staticmethod
     def _send(server: Server, requests: Sequence[Request], load: Load) -> Window:
-        window = run_window(server.url, requests, replace(load, keys=server.keys))
+        load = replace(load, keys=server.keys)
+        window = run_window(server.url, requests, load)
         for _ in range(TRIES - 1):
             if window.stood_s < STOOD_S:
                 break
             _log.warning("specbench stood still for %.0f s: measuring that again", window.stood_s)
             server.check_alive()
             server.flush_cache()
-            window = run_window(server.url, requests, replace(load, keys=server.keys))
+            window = run_window(server.url, requests, load)
         server.check_alive()
         if any(each.error is not None and not each.timed_out for each in window.samples):
             _tell_death(server)

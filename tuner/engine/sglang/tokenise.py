@@ -23,7 +23,7 @@ from tuner.measure.samples import Request
 from tuner.secrets import hidden
 from tuner.sweep.model import ModelSpec, ServerSpec
 from tuner.sweep.workload import Prompt
-from tuner.whole import read_bytes, write_text
+from tuner.whole import read_json, write_text
 
 CHILD = Path(__file__).with_name("tokenise_child.py")
 CHILD_LIMIT_S = 600.0
@@ -97,7 +97,7 @@ class Tokeniser:
         key = hashlib.sha256(json.dumps(state, sort_keys=True).encode()).hexdigest()
         path = _cache_folder() / f"{key[:32]}.json"
         try:
-            kept = json.loads(read_bytes(path))
+            kept = read_json(path)
         except (OSError, ValueError, RecursionError):
             kept = None
         if _is_answer(kept, len(prompts)):

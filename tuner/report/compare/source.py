@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tuner.engine.sglang.sizes import read_sizes
+from tuner.errors import printable
 from tuner.foreign.door import is_foreign, read_foreign
 from tuner.foreign.record import ForeignRecord, ForeignRun, Percentiles
 from tuner.ledger.record import TrialRecord
@@ -20,7 +21,6 @@ from tuner.report.cycles import Cycles
 from tuner.report.findings import NO_SPECULATION, Findings, Measured
 from tuner.sweep.level import Level
 from tuner.sweep.point import Point
-from tuner.sweep.shown import one_line
 
 BEST = "best candidate"
 THE_SERVER = "the server as it is"
@@ -205,7 +205,7 @@ class FileSource:
 
     @property
     def name(self) -> str:
-        return one_line(f"{self.path.name}: {self.run.workload}")
+        return printable(f"{self.path.name}: {self.run.workload}")
 
     @property
     def path(self) -> Path:
