@@ -1,7 +1,10 @@
 """The documents against the code: no reader is told of a key that is not there, or misses one."""
 
 import json
+import os
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
@@ -125,3 +128,23 @@ def test_links_lead_somewhere(page: Path) -> None:
             there = page.parent / target if target else page
             assert there.exists(), f"{page} links to {target}"
             assert not anchor or anchor in anchors(there), f"{page} links to {target}#{anchor}"
+
+
+@pytest.mark.skipif(shutil.which("git") is None, reason="there is no git")
+def test_a_result_that_is_linked_to_is_committed() -> None:
+    """git ignores what runs leave in results/: a kept one is there for whoever measured it, and
+    for nobody else until it is added by force."""
+    listed = subprocess.run(["git", "ls-files", "results"], capture_output=True, text=True)
+    if listed.returncode:  # no checkout, or another user's
+        pytest.skip(listed.stderr.strip())
+    files = [Path(line) for line in listed.stdout.splitlines()]
+    kept = {*files, *(folder for file in files for folder in file.parents)}
+    pages = [*Path().glob("*.md"), *Path("docs").glob("*.md"), Path("results/README.md")]
+    linked = {
+        Path(os.path.normpath(page.parent / target)): page
+        for page in pages
+        for target in re.findall(r"\]\(([^)#:]+)[^)]*\)", page.read_text())
+    }
+    results = {path: page for path, page in linked.items() if path.parts[0] == "results"}
+    assert len(results) > 20
+    assert {path: page for path, page in results.items() if path not in kept} == {}
