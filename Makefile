@@ -43,11 +43,11 @@ sweep-reference: $(VENV)/.installed
 	$(BIN)/python scripts/sweep_reference.py
 
 test-sglang: real-pair
-	SPECBENCH_TEST_SGLANG=1 SPECBENCH_REAL_PAIR=$(PAIR) $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 12 tests/sglang
+	SPECBENCH_TEST_SGLANG=1 SPECBENCH_REAL_PAIR=$(PAIR) $(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder --durations 12 tests/real_sglang
 
 test-cluster: $(VENV)/.installed-test
 	$(INSTALL) $(CONSTRAINTS:%=--constraint %) --editable '.[ray]'
-	SPECBENCH_TEST_CLUSTER=1 $(BIN)/pytest --durations 12 tests/cluster
+	SPECBENCH_TEST_CLUSTER=1 $(BIN)/pytest --durations 12 tests/execution/ray
 
 test-gpu: $(VENV)/.installed-test
 	@test -n "$(SGLANG)" || { echo "name the Python that has SGLang: make test-gpu SGLANG=/path/to/python" >&2; exit 2; }
@@ -57,10 +57,10 @@ fuzz: $(VENV)/.installed-test
 	$(BIN)/python -m tests.fuzz --inputs $(or $(INPUTS),50000) --seed $(or $(SEED),1)
 
 chaos: $(VENV)/.installed-test
-	SPECBENCH_CHAOS_TRIALS=1000 SPECBENCH_CHAOS_SEED=$(or $(SEED),1) $(BIN)/pytest tests/test_chaos.py
+	SPECBENCH_CHAOS_TRIALS=1000 SPECBENCH_CHAOS_SEED=$(or $(SEED),1) $(BIN)/pytest tests/runner/test_chaos.py
 
 real-pair: $(VENV)/.installed-test
-	$(BIN)/python tests/sglang/build.py
+	$(BIN)/python tests/real_sglang/build.py
 	.venv-sglang/python-0.5.17 scripts/make_real_pair.py $(PAIR) $(if $(DRAFT),--draft $(DRAFT))
 
 lint: $(VENV)/.installed-test
@@ -78,11 +78,11 @@ releases: $(VENV)/.installed
 	$(BIN)/python scripts/releases.py
 
 draft-tp-matrix: $(VENV)/.installed-test
-	$(BIN)/python -m tests.plugin.matrix --log results/draft_tp_matrix/cpu.log
-	$(BIN)/python -m tests.plugin.matrix --set between --together 2 --log results/draft_tp_matrix/cpu_between.log
-	$(BIN)/python -m tests.plugin.matrix --set 0.5.10 --log results/draft_tp_matrix/cpu_0.5.10.log
-	$(BIN)/python -m tests.plugin.matrix --set 0.5.9 --log results/draft_tp_matrix/cpu_0.5.9.log
-	$(BIN)/python -m tests.plugin.matrix --set 0.5.8 --log results/draft_tp_matrix/cpu_0.5.8.log
+	$(BIN)/python -m tests.sglang.plugin.matrix --log results/draft_tp_matrix/cpu.log
+	$(BIN)/python -m tests.sglang.plugin.matrix --set between --together 2 --log results/draft_tp_matrix/cpu_between.log
+	$(BIN)/python -m tests.sglang.plugin.matrix --set 0.5.10 --log results/draft_tp_matrix/cpu_0.5.10.log
+	$(BIN)/python -m tests.sglang.plugin.matrix --set 0.5.9 --log results/draft_tp_matrix/cpu_0.5.9.log
+	$(BIN)/python -m tests.sglang.plugin.matrix --set 0.5.8 --log results/draft_tp_matrix/cpu_0.5.8.log
 
 draft-tp-facts: $(VENV)/.installed
 	$(BIN)/python scripts/draft_tp_facts.py

@@ -4,8 +4,8 @@ A landscape has no servers, so a ledger's lines and their windows are made up of
 launch has its luck, each of its windows some of its own, each prompt is accepted as in every other
 window of the launch. The baseline is launched before the candidates and after them, as
 `baseline.launches: 2` does; then the winner once more. Intervals come from these windows
-(`tuner.measure`), what is launched once more from `tuner.answer.again`, the answer from
-`tuner.answer.choice`.
+(`tuner.measure`), what is launched once more from `tuner.analysis.winner`, the answer from
+`tuner.analysis.winner`.
 Of a table the lines are the table's, with their own intervals, and a second launch is the first.
 
 Not played: racing, prompts that are held out, the winner's settings without speculation.
@@ -17,19 +17,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from benchmarks.landscape import TEXT_NOISE, Landscape
-from tuner.answer.again import MAX_CONFIRMED, Recommended, as_weighed, once_more
-from tuner.answer.alike import Ratio, by_lines
-from tuner.answer.choice import answer_of
-from tuner.ledger.lines import Ledger
-from tuner.ledger.record import DecisionLine, Role, TrialRecord
-from tuner.ledger.settled import speedup_figures
-from tuner.measure.drift import Baselines, Launched
-from tuner.measure.samples import RequestSample, Window
-from tuner.measure.statistics import Interval
+from tuner.analysis.baselines import speedup_figures
+from tuner.analysis.equivalence import Ratio, by_lines
+from tuner.analysis.winner import MAX_CONFIRMED, Recommended, answer_of, as_weighed, once_more
+from tuner.config.load_level import Level
+from tuner.config.point import Point
+from tuner.config.schema import ObjectiveSpec
+from tuner.metrics.drift import Baselines, Launched
+from tuner.metrics.samples import RequestSample, Window
+from tuner.metrics.statistics import Interval
+from tuner.runs.ledger import Ledger
+from tuner.runs.records import DecisionLine, Role, TrialRecord
 from tuner.search.decision import Decision
-from tuner.sweep.level import Level
-from tuner.sweep.model import ObjectiveSpec
-from tuner.sweep.point import Point
 
 METRIC = "output_tok_s"
 
@@ -88,7 +87,7 @@ class Answering:
     def _settled(
         self, lines: Sequence[tuple[Role, Server, Decision | None]]
     ) -> tuple[Ledger, Ratio]:
-        """The ledger over all launches of the baseline, as `tuner.ledger.settled` makes it, and how
+        """The ledger over all launches of the baseline (`tuner.analysis.baselines`), and how
         its candidates compare."""
         if not self.landscape.has_model:
             kept = (

@@ -6,17 +6,15 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from benchmarks.landscape import Landscape
-from tuner.comm.benchmark import ROUNDS, expected_s
-from tuner.comm.carrier import Carrier
-from tuner.comm.messages import Message, thinned, token_counts
-from tuner.comm.narrowing import narrowing, undecided
-from tuner.comm.results import CommResults, Measured
-from tuner.comm.screening import screened_apart
-from tuner.comm.settings import Setting, settings_of
-from tuner.comm.timed import Timing, timed_shares
-from tuner.errors import Failure
-from tuner.sweep.point import Point
-from tuner.sweep.space import Space
+from tuner.config.point import Point
+from tuner.config.space import Space
+from tuner.core.errors import Failure
+from tuner.sglang.nccl.benchmark import ROUNDS, expected_s
+from tuner.sglang.nccl.messages import Message, thinned, token_counts
+from tuner.sglang.nccl.results import CommResults, Measured
+from tuner.sglang.nccl.screening import screened_apart
+from tuner.sglang.nccl.selection import Carrier, Timing, narrowing, timed_shares, undecided
+from tuner.sglang.nccl.settings import Setting, settings_of
 
 NOISE = 0.01
 """Relative standard deviation between rounds."""

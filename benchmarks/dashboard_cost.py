@@ -12,12 +12,12 @@ import time
 from pathlib import Path
 from statistics import mean
 
-from tuner.search.dimensions import combination
-from tuner.search.shown import Layout, Shown
-from tuner.search.stored import open_own_study
-from tuner.search.study import Study
-from tuner.search.verdict import Verdict
-from tuner.sweep.door import load_sweep
+from tuner.config.loader import load_sweep
+from tuner.dashboard.shown import Layout, Shown
+from tuner.dashboard.study import open_own_study
+from tuner.search.observation import Verdict
+from tuner.search.optuna_study import Study
+from tuner.search.samplers import combination
 
 SWEEP = """
 name: cost

@@ -12,7 +12,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 from matplotlib.ticker import NullLocator
 
-from tuner.report.drawing import MARKERS, SERIES, style
+from tuner.report.figures.style import MARKERS, SERIES, style
 
 CAP = 200
 TICKS = (1, 2, 5, 10, 20, 50, 100, 200)

@@ -18,18 +18,18 @@ from typing import Any
 
 import yaml
 
-from tuner.answer.choice import complexity, is_tied
-from tuner.engine.simulated.acceptance import expected_length
-from tuner.engine.simulated.performance import Machine, Performance, Speculation
-from tuner.engine.simulated.presets import load_preset
-from tuner.errors import UserError
-from tuner.ledger.record import TrialRecord, read_record
+from tuner.analysis.winner import complexity, is_tied
+from tuner.config.dimensions import MAX_AUTO_TOKENS, auto_tokens, tree_bound
+from tuner.config.point import Point
+from tuner.config.schema import ObjectiveSpec
+from tuner.config.space import Space
+from tuner.core.errors import UserError
+from tuner.runs.records import TrialRecord, read_record
 from tuner.search.objective import objective
-from tuner.search.verdict import Figures, Verdict
-from tuner.sweep.model import ObjectiveSpec
-from tuner.sweep.point import Point
-from tuner.sweep.space import Space
-from tuner.sweep.trees import MAX_AUTO_TOKENS, auto_tokens, tree_bound
+from tuner.search.observation import Figures, Verdict
+from tuner.simulator.acceptance import expected_length
+from tuner.simulator.performance import Machine, Performance, Speculation
+from tuner.simulator.presets import load_preset
 
 FOLDER = Path(__file__).parent / "landscapes"
 KEYS = {
@@ -171,7 +171,7 @@ class Landscape:
 
     def is_simpler_equal(self, point: Point, of: Point) -> bool:
         """Whether a run answers with `point` though the search takes `of` for the fastest: the two
-        cannot be told apart by the table's intervals (`tuner.answer.choice`). A model has none."""
+        are tied by the table's intervals (`tuner.analysis.winner`). A model has none."""
         row, other = self._table.get(point), self._table.get(of)
         if row is None or other is None or complexity(point) > complexity(of):
             return False

@@ -20,20 +20,19 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from tuner.campaign.campaign import begin_run, run_sweep
-from tuner.engine.base import server_config
-from tuner.engine.make import make_engine
-from tuner.ledger.asked import AskedLine
-from tuner.ledger.record import TrialRecord
-from tuner.ledger.run import Run
-from tuner.measure.samples import Request
-from tuner.search.dimensions import combination
-from tuner.sweep.door import LoadedSweep, load_sweep
-from tuner.sweep.point import Point
-from tuner.trial import places
-from tuner.trial.attempt import Attempt, Rig, config_of
-from tuner.trial.job import Job, Performed, perform
-from tuner.trial.phase import Phase
+from tuner.config.loader import LoadedSweep, load_sweep
+from tuner.config.point import Point
+from tuner.engines import make_engine
+from tuner.execution import executor
+from tuner.execution.executor import Job, Performed, perform
+from tuner.execution.launch import Attempt, Rig, config_of
+from tuner.execution.progress import Phase
+from tuner.metrics.samples import Request
+from tuner.runner.sweep_run import begin_run, run_sweep
+from tuner.runs.records import AskedLine, TrialRecord
+from tuner.runs.run import Run
+from tuner.search.samplers import combination
+from tuner.server.base import server_config
 
 SAMPLED = 200
 """Candidates that have raw samples."""
@@ -204,9 +203,9 @@ def instant_launches(folder: Path) -> Iterator[None]:
         rig.run.log_file(job.launch_id).touch()
         return Performed(attempt)
 
-    with patch.object(places, "perform", kept):
+    with patch.object(executor, "perform", kept):
         measured_run(folder)
-    with patch.object(places, "perform", instant):
+    with patch.object(executor, "perform", instant):
         yield
 
 

@@ -80,8 +80,8 @@ def _make(folder: str, trials: str, seed: str) -> None:
 
 def _resume(run: str) -> None:
     """Ends where the first trial would begin."""
-    from tuner.campaign import candidates
     from tuner.cli import main
+    from tuner.runner import candidates
 
     def begin(*_: Any) -> None:
         sys.stdout.flush()
@@ -124,11 +124,11 @@ class _Timed:
 def _trial(count: str, last: str) -> None:
     """The loop of a real run, with launches that have been performed before."""
     from benchmarks.large_runs import Quiet, instant_launches, sweep_text
-    from tuner.campaign.campaign import begin_run, run_sweep
-    from tuner.engine.make import make_engine
-    from tuner.ledger.run import Run
-    from tuner.search.study import Study
-    from tuner.sweep.door import load_sweep
+    from tuner.config.loader import load_sweep
+    from tuner.engines import make_engine
+    from tuner.runner.sweep_run import begin_run, run_sweep
+    from tuner.runs.run import Run
+    from tuner.search.optuna_study import Study
 
     trials, timed = int(count), int(last)
     parts = {name: _Timed() for name in ("ask", "tell", "write", "all")}
@@ -177,7 +177,7 @@ def _window(count: str) -> None:
     """Windows of the load client on a simulated server: a tenth of the requests, then all of them
     in one, kept for a moment, then all of them once more."""
     from benchmarks.large_runs import a_server, prompts_of
-    from tuner.measure.client import Load, run_window
+    from tuner.loadgen.client import Load, run_window
 
     requests, load = prompts_of(int(count)), Load(concurrency=64, output_tokens=TOKENS)
     with a_server() as url:

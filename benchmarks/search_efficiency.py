@@ -27,12 +27,12 @@ from statistics import mean, median
 from benchmarks.answering import Answering
 from benchmarks.comm import Stage, comm_stage
 from benchmarks.landscape import FOLDER, Landscape
-from tuner.answer.again import Recommended
+from tuner.analysis.winner import Recommended
+from tuner.config.point import Point
+from tuner.config.schema import SearchSpec
+from tuner.search.observation import Verdict
+from tuner.search.optuna_study import Study
 from tuner.search.samplers import missing_library
-from tuner.search.study import Study
-from tuner.search.verdict import Verdict
-from tuner.sweep.model import SearchSpec
-from tuner.sweep.point import Point
 
 CAP = 200
 WITHIN = 1.01

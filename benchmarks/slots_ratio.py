@@ -13,9 +13,9 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from tuner.ledger.record import TrialRecord
-from tuner.ledger.run import Run
-from tuner.ledger.settled import settle
+from tuner.analysis.baselines import settle
+from tuner.runs.records import TrialRecord
+from tuner.runs.run import Run
 
 
 def seconds_of(run: Run) -> dict[str, float]:

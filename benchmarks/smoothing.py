@@ -1,5 +1,5 @@
 """How far off the search's estimates are, of two points that are close, and how far one launch of
-each is: the rule of answers leaves room for it (`tuner.answer.choice.LESS_SURELY`).
+each is: the rule of answers leaves room for it (`tuner.analysis.winner.LESS_SURELY`).
 
     python -m benchmarks.smoothing
 """
@@ -10,7 +10,7 @@ from pathlib import Path
 
 from benchmarks.landscape import FOLDER, Landscape
 from benchmarks.search_efficiency import Clock, studied
-from tuner.sweep.model import SearchSpec
+from tuner.config.schema import SearchSpec
 
 SEEDS = 8
 CLOSE = 0.95

@@ -2,9 +2,9 @@
 
     python scripts/draft_tp_facts.py [--cache build/sglang-wheels]
 
-Writes tests/plugin/facts.json: for each release and each name that the plug-in touches in any
+Write tests/sglang/plugin/facts.json: for each release and each name that the plug-in touches in any
 release, its parameters, [] where it is no function and null where it is missing. Only the source
-text is read. tests/plugin/test_contract.py holds the plug-in against it.
+text is read. tests/sglang/plugin/test_contract.py holds the plug-in against it.
 """
 
 import argparse
@@ -19,9 +19,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "scripts")]
 
 from releases import download, published  # noqa: E402
 
-from tuner.plugin.specbench_sglang import contract, versions  # noqa: E402
+from tuner.sglang.plugin.specbench_sglang import contract, versions  # noqa: E402
 
-SNAPSHOT = ROOT / "tests/plugin/facts.json"
+SNAPSHOT = ROOT / "tests/sglang/plugin/facts.json"
 Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 

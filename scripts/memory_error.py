@@ -12,11 +12,10 @@ from pathlib import Path
 
 from make_dummy_models import configs
 
-from tuner.errors import UserError
-from tuner.ledger.run import Run
-from tuner.memory.models import Pair
-from tuner.memory.shape import read_shape
+from tuner.core.errors import UserError
 from tuner.report.memory import launches_held, memory_table
+from tuner.runs.run import Run
+from tuner.sglang.memory.model_shape import Pair, read_shape
 
 SMOLLM2 = {  # huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct, config.json
     "architectures": ["LlamaForCausalLM"],
@@ -33,7 +32,9 @@ CONFIGS = {
     "models/llama8b-target": LLAMA["llama8b-target"],
     "models/llama8b-eagle3": LLAMA["llama8b-eagle3"],
     "models/smollm2/target": SMOLLM2,
-    "models/smollm2/draft": json.loads(Path("tests/sglang/real_draft/config.json").read_text()),
+    "models/smollm2/draft": json.loads(
+        Path("tests/real_sglang/real_draft/config.json").read_text()
+    ),
 }
 
 

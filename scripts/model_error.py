@@ -9,12 +9,12 @@ and the cycle that all other configurations predict, beside what was measured.
 import sys
 from pathlib import Path
 
-from tuner.errors import UserError
-from tuner.ledger.run import Run
-from tuner.report.findings import Findings, Measured
-from tuner.report.text import interval, number, text_table
-from tuner.search.acceptance_curve import AcceptanceCurve, chain_of
-from tuner.search.cycle_model import Cycle, CycleModel
+from tuner.analysis.run_results import Findings, Measured
+from tuner.core.errors import UserError
+from tuner.report.formatting import interval, number, text_table
+from tuner.runs.run import Run
+from tuner.search.acceptance import AcceptanceCurve, chain_of
+from tuner.search.cycle_time_fit import Cycle, CycleModel
 
 
 def main(folder: Path) -> None:

@@ -3,7 +3,7 @@
     python scripts/releases.py [--keep] [--cache build/sglang-wheels] [VERSION ...]
 
 Downloads one wheel at a time (4 to 40 MB, without dependencies), reads its source text, writes
-tuner/engine/sglang/data/arguments.json and deletes the wheel again. Nothing is installed and
+tuner/sglang/data/arguments.json and deletes the wheel again. Nothing is installed and
 nothing of SGLang is run. With versions, only those are read anew.
 """
 
@@ -21,7 +21,7 @@ from sglang_arguments import Sources, read_arguments
 from sglang_facts import read_facts
 
 OLDEST = (0, 5, 8)
-SNAPSHOT = Path(__file__).parents[1] / "tuner/engine/sglang/data/arguments.json"
+SNAPSHOT = Path(__file__).parents[1] / "tuner/sglang/data/arguments.json"
 PIP = (sys.executable, "-m", "pip")
 # Any wheel will do, as nothing is run: those for Linux and one Python are always there.
 PLATFORM = ("--only-binary", ":all:", "--python-version", "3.12")

@@ -2,7 +2,7 @@
 
     python scripts/sweep_reference.py           # writes the table anew (make sweep-reference)
 
-The classes of tuner/sweep/model.py are the one source: type, limits and default of each key are
+The classes of tuner/config/schema.py are the one source: type, limits and default of each key are
 their fields', the words are their docstrings, which `specbench schema` gives to editors too. A path
 such as docs/search.md#racing in a docstring becomes a link in the table.
 """
@@ -16,7 +16,7 @@ from typing import Any
 
 ROOT = Path(__file__).parent.parent
 PAGE = ROOT / "docs" / "sweep_file.md"
-BEGIN = "<!-- keys: from tuner/sweep/model.py by `make sweep-reference` -->"
+BEGIN = "<!-- keys: from tuner/config/schema.py by `make sweep-reference` -->"
 END = "<!-- end of keys -->"
 HEAD = "| key | what it is | type | default |\n|---|---|---|---|"
 DURATION = "duration"
@@ -25,7 +25,7 @@ Schema = dict[str, Any]
 
 def table() -> str:
     """The rows, in the order of the file, as Markdown."""
-    from tuner.sweep.schema import json_schema
+    from tuner.config.schema import json_schema
 
     schema = json_schema()
     return "\n".join([HEAD, *(_row(*each) for each in _keys(schema, schema["$defs"]))])

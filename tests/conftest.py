@@ -6,8 +6,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
-from tests.engine.launching import processes_with
 from tests.seals import SEAL
+from tests.server.launching import processes_with
 
 settings.register_profile("untimed", deadline=None)  # a busy machine is no fault of an example
 settings.load_profile("untimed")

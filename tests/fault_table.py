@@ -1,15 +1,16 @@
 """Every way in which a server goes wrong, what it is to be called, and what its message must say.
 
-One table for the launch alone (tests/engine/test_launch_faults.py), for whole runs
-(tests/test_faults.py) and for chaos (tests/test_chaos.py). A new fault of the simulated engine
+One table for the launch alone (tests/server/test_launch_faults.py), for whole runs
+(tests/runner/test_faults.py) and for chaos (tests/runner/test_chaos.py).
+A new fault of the simulated engine
 needs its row here, or a test fails.
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
-from tuner.errors import Failure
-from tuner.sweep.engine_keys import FaultSpec
+from tuner.config.schema import FaultSpec
+from tuner.core.errors import Failure
 
 LAUNCH_LIMIT_S = 3.0
 """Of the launches that are to run out of time."""
@@ -94,9 +95,9 @@ MATRIX = (
 
 ELSEWHERE = frozenset(
     {
-        "oom-more-graphs",  # tests/test_step_switch.py
+        "oom-more-graphs",  # tests/runner/test_step_switching.py
         "refuse-steps",
-        "near-ties",  # tests/test_same_output.py
+        "near-ties",  # tests/runner/test_divergent_outputs.py
         "wrong-output",
         "looping-output",
     }

@@ -7,10 +7,10 @@ import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tuner.measure.client import Load, run_window
-from tuner.measure.samples import Request, RequestSample, Window
-from tuner.sweep.point import Point
-from tuner.trial.phase import Phase
+from tuner.config.point import Point
+from tuner.execution.progress import Phase
+from tuner.loadgen.client import Load, run_window
+from tuner.metrics.samples import Request, RequestSample, Window
 
 BASELINE = 50.0
 """Tokens per second without speculation."""

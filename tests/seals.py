@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import psutil
 
-from tests.engine.launching import processes_with
+from tests.server.launching import processes_with
 
 SEAL = "SPECBENCH_TEST_SEAL"
 

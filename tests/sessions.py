@@ -14,21 +14,21 @@ from pathlib import Path
 from typing import Any, Literal
 from unittest.mock import patch
 
+from tests.execution.played_slots import PlayedEngine, known_window
 from tests.played import known_windows
 from tests.seals import SEAL
-from tests.slots_played import PlayedEngine, known_window
 from tests.sweeps import Listener
-from tuner.campaign.campaign import reopen_run, run_sweep
-from tuner.cli.signals import end_on_signals
-from tuner.engine.http import ServerApi
-from tuner.engine.make import make_engine
-from tuner.errors import EngineFailure
-from tuner.ledger import run as ledger_run
-from tuner.ledger.record import Role, TrialRecord
-from tuner.measure.client import run_window
-from tuner.measure.samples import Window
-from tuner.sweep.door import load_sweep
-from tuner.trial import attempt
+from tuner.cli.terminal import end_on_signals
+from tuner.config.loader import load_sweep
+from tuner.core.errors import EngineFailure
+from tuner.engines import make_engine
+from tuner.execution import launch
+from tuner.loadgen.client import run_window
+from tuner.metrics.samples import Window
+from tuner.runner.sweep_run import reopen_run, run_sweep
+from tuner.runs import run as ledger_run
+from tuner.runs.records import Role, TrialRecord
+from tuner.server.http_api import ServerApi
 
 INTERRUPTED = 130
 Moment = Literal["launching", "warming", "measuring", "stopping", "stopped", "writing", "written"]
@@ -83,11 +83,11 @@ def _session(sweep: Path, run: Path, seal: str, end: End | None, played: bool) -
     if played:
         engine = PlayedEngine(loaded.sweep.engine, loaded.sweep.timeouts)
         launching: tuple[type, str] = PlayedEngine, "launch"
-        measuring: Any = patch.object(attempt.Rig, "_send", staticmethod(listener.known))
+        measuring: Any = patch.object(launch.Rig, "_send", staticmethod(listener.known))
     else:
         launching = ServerApi, "is_healthy"
         windows = known_windows(listener.phases, listener.around(run_window))
-        measuring = patch.object(attempt, "run_window", windows)
+        measuring = patch.object(launch, "run_window", windows)
     with (
         measuring,
         patch.object(*launching, listener.on("launching", getattr(*launching))),
@@ -122,7 +122,7 @@ class _Ending(Listener):
         number, self._end = self._end.number, None
         os.kill(os.getpid(), number)
 
-    def phase(self, phase: attempt.Phase) -> None:
+    def phase(self, phase: launch.Phase) -> None:
         super().phase(phase)
         if phase.doing == "stopping" and self._is_due("stopping"):
             self._strike()

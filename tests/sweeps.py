@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from tuner.engine.simulated.presets import preset_numbers
-from tuner.ledger.record import TrialRecord
-from tuner.sweep.door import LoadedSweep, load_sweep
+from tuner.config.loader import LoadedSweep, load_sweep
+from tuner.runs.records import TrialRecord
+from tuner.simulator.presets import preset_numbers
 
 HURRY = 4.0
 HURRIED = (

@@ -24,7 +24,7 @@ from typing import Any
 
 from benchmarks.client_overhead.entrants import OURS, RIVALS, Entrant, Load, why_missing
 from benchmarks.client_overhead.measure import Measured, Pace, RunFailed, cores, measure
-from tuner.ledger.machine import machine_facts
+from tuner.runs.machine import machine_facts
 
 FLOOD, PACED = Pace(), Pace(first_ms=50.0, each_ms=10.0)
 FLOOD_TOKENS, PACED_TOKENS = 256, 128

@@ -73,7 +73,7 @@ class Entrant:
 
 
 def own(incremental: bool) -> Entrant:
-    """specbench's client, as `tuner.measure.client` has it."""
+    """specbench's client, as `tuner.loadgen.client` has it."""
 
     def command(url: str, load: Load, _: Path) -> list[str]:
         words = [url, str(load.concurrency), str(load.requests), str(load.tokens)]

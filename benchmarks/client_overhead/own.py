@@ -8,9 +8,9 @@ import sys
 from statistics import mean
 
 from benchmarks.client_overhead.entrants import PROMPT_TOKENS
-from tuner.measure.client import Load, run_window
-from tuner.measure.samples import Request
-from tuner.measure.statistics import complete, decode_time, output_tok_s
+from tuner.loadgen.client import Load, run_window
+from tuner.metrics.samples import Request
+from tuner.metrics.statistics import complete, decode_time, output_tok_s
 
 
 def main() -> None:

@@ -1,7 +1,7 @@
 """The prompts that a draft is trained on: made from parts, without end, none of them built-in.
 
 A draft that had seen the answers which a sweep measures would look better there than elsewhere;
-`tests/test_real_pair_script.py` holds the two sets apart. Standard library only.
+`tests/scripts/test_real_pair.py` holds the two sets apart. Standard library only.
 """
 
 import random

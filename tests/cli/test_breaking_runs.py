@@ -21,16 +21,16 @@ import pytest
 from click.testing import CliRunner
 
 from tests.cli.test_long_runs import killed  # noqa: F401 - a fixture
-from tests.engine import launching
-from tests.ledger.test_run import TEXT, settings
 from tests.report.make_run import Trial, chain, make_run
-from tuner.cli import finish, sweep
+from tests.runs.test_run import TEXT, settings
+from tests.server import launching
+from tuner.cli import on_finish, sweep
 from tuner.cli.commands import specbench
 from tuner.cli.runs import status_of
-from tuner.engine import footprint
-from tuner.errors import UserError
-from tuner.ledger.at_work import own_state, read_state, write_state
-from tuner.ledger.run import Run
+from tuner.core.errors import UserError
+from tuner.runs.run import Run
+from tuner.runs.status import own_state, read_state, write_state
+from tuner.server import pid_file
 
 
 @pytest.fixture
@@ -127,12 +127,12 @@ def test_another_users_footprint_ends_no_process_of_mine(
     """In a results folder that users share, anybody can write one with my process ids."""
     left, server = killed
     (mine,) = left.running
-    assert footprint.processes_left(mine) == [server.pid]
-    owner = footprint._owner(mine)
+    assert pid_file.processes_left(mine) == [server.pid]
+    owner = pid_file._owner(mine)
     assert owner is not None
-    monkeypatch.setattr(footprint, "_owner", lambda _: owner + 1)
-    assert footprint.processes_left(mine) == []
-    assert footprint.end_left_behind(mine) == (0, [])
+    monkeypatch.setattr(pid_file, "_owner", lambda _: owner + 1)
+    assert pid_file.processes_left(mine) == []
+    assert pid_file.end_left_behind(mine) == (0, [])
     assert not launching.is_gone(server)
 
 
@@ -240,11 +240,11 @@ def test_a_command_at_the_end_that_hangs_leaves_nothing_behind(
 ) -> None:
     """It would else outlive every run, one more each night."""
     said = tmp_path / "said"
-    monkeypatch.setattr(finish, "LIMIT_S", limit)
+    monkeypatch.setattr(on_finish, "LIMIT_S", limit)
     moment(said)
     words, ended = [sys.executable, "-c", CHILDREN, str(said)], False
     try:
-        finish.run_on_finish(words, run.path, "done")
+        on_finish.run_on_finish(words, run.path, "done")
     except KeyboardInterrupt:
         ended = True
     assert ended == (moment is interrupts)

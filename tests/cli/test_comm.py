@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner.comm.results import CommResults
-from tuner.comm.screening import screened
+from tuner.sglang.nccl.results import CommResults
+from tuner.sglang.nccl.screening import screened
 
 
 def comm(*words: str | Path) -> subprocess.CompletedProcess[str]:

@@ -17,13 +17,13 @@ from rich.console import Console
 
 from tests.report.make_run import Trial, chain, make_run
 from tests.sweeps import tiny_sweep
-from tuner.campaign.going import Standing
 from tuner.cli import commands
 from tuner.cli.progress import Watch, outcome
-from tuner.engine.base import Command, server_config
-from tuner.engine.make import make_engine
-from tuner.engine.script import difference
-from tuner.sweep.door import load_sweep
+from tuner.config.loader import load_sweep
+from tuner.engines import make_engine
+from tuner.execution.progress import Standing
+from tuner.server.base import Command, server_config
+from tuner.server.launch_script import difference
 
 HEAVY = ("pandas", "optuna", "matplotlib", "scipy", "numpy", "aiohttp")
 

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.foreign.files import bench_serving, jsonl
+from tests.compare.external.files import bench_serving, jsonl
+from tests.compare.test_comparison import run_of
 from tests.report.make_run import Trial, make_run
-from tests.report.test_compare import run_of
 from tuner.cli import main
 
 BROKEN = [Trial(None, failure="OOM", outcome="infeasible")]

@@ -15,9 +15,9 @@ import pytest
 
 from tests.browser import chromium
 from tests.report.make_run import Trial, chain, make_run
-from tests.report.test_page import hostile_run
-from tuner.ledger.run import Run
-from tuner.report.run_report import write_report
+from tests.report.test_html import hostile_run
+from tuner.report.report import write_report
+from tuner.runs.run import Run
 
 LOG = "<script>alert(1)</script> The server is fired up"
 

@@ -13,11 +13,11 @@ import pytest
 
 from tests.report.make_run import Trial, chain, make_run
 from tests.sweeps import tiny_sweep
-from tuner.errors import UserError
-from tuner.ledger import run as ledger_run
-from tuner.ledger.run import Run
-from tuner.report.run_report import write_report
-from tuner.whole import SUFFIX, replacing, write_text
+from tuner.core.errors import UserError
+from tuner.core.files import SUFFIX, replacing, write_text
+from tuner.report.report import write_report
+from tuner.runs import run as ledger_run
+from tuner.runs.run import Run
 
 NAMESPACE = ["unshare", "--user", "--map-root-user", "--mount"]
 SCRIPT = """

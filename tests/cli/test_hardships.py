@@ -13,9 +13,9 @@ import pytest
 
 from tests.report.make_run import Trial, chain, make_run
 from tests.sweeps import tiny_sweep
-from tuner.answer.result import summarise_run
-from tuner.cli.show import show_result
-from tuner.ledger.run import Run
+from tuner.analysis.summary import summarise_run
+from tuner.cli.result import show_result
+from tuner.runs.run import Run
 
 SPECBENCH = [sys.executable, "-m", "tuner"]
 
@@ -151,8 +151,8 @@ def test_a_budget_spent_on_the_baseline_is_no_answer(tmp_path: Path) -> None:
 def test_a_file_that_breaks_in_the_run_leaves_report_and_json(tmp_path: Path) -> None:
     tiny_sweep(tmp_path, search="trials: 1")
     breaking = (
-        "import sys\nimport tuner.campaign.course as course\nfrom tuner.cli import main\n"
-        "from tuner.errors import UserError\n"
+        "import sys\nimport tuner.runner.stages as course\nfrom tuner.cli import main\n"
+        "from tuner.core.errors import UserError\n"
         "def refuse(*_): raise UserError('broken', 'somewhere')\n"
         "course.search_candidates = refuse\nmain(sys.argv[1:])\n"
     )

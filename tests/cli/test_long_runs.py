@@ -13,12 +13,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.engine import launching
-from tests.ledger.test_left_behind import KILLED, server_of
-from tests.ledger.test_run import TEXT, settings
+from tests.runs.test_crash_recovery import KILLED, server_of
+from tests.runs.test_run import TEXT, settings
+from tests.server import launching
 from tests.sweeps import tiny_sweep
-from tuner.engine.footprint import SUFFIX
-from tuner.ledger.run import Run
+from tuner.runs.run import Run
+from tuner.server.pid_file import SUFFIX
 
 SPECBENCH = [sys.executable, "-m", "tuner"]
 

@@ -9,8 +9,8 @@ from click.testing import CliRunner, Result
 
 from tests.report.make_run import Trial, chain, make_run
 from tuner.cli.commands import specbench
-from tuner.errors import UserError
-from tuner.ledger.run import Run
+from tuner.core.errors import UserError
+from tuner.runs.run import Run
 
 
 def run_at(path: Path) -> Path:

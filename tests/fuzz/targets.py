@@ -15,35 +15,35 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import patch
 
-from tests.foreign import files as foreign_files
+from tests.compare.external import files as foreign_files
 from tests.fuzz import damage
 from tests.report.make_run import SIMULATED, Trial, chain, make_run
-from tuner.answer.result import summarise_run
-from tuner.comm.results import CommResults
-from tuner.comm.stage import Screening, read_screening
-from tuner.engine import footprint
-from tuner.engine.asking import Answer
-from tuner.engine.gpu_watch import gpus_of
-from tuner.engine.http import ServerApi
-from tuner.engine.sglang.deaths import cause_of_death, log_tail
-from tuner.engine.sglang.flags import Identity, speculation_of
-from tuner.errors import EngineFailure, UserError
-from tuner.foreign.door import read_foreign
-from tuner.ledger.lines import parse_ledger
-from tuner.ledger.models_kept import read_configs
-from tuner.ledger.run import Run
-from tuner.measure.counters import EngineCounters
-from tuner.measure.metrics import summarise
-from tuner.measure.samples import RequestSample, Window
-from tuner.measure.samples_file import read_samples, write_samples
-from tuner.measure.stream import BadStreamError, TokenStream
-from tuner.memory.shape import DENSE, LATENT, SPARSE, read_shape
-from tuner.memory.weights import draft_bytes, target_bytes
+from tuner.analysis.summary import summarise_run
+from tuner.compare.external.reader import read_foreign
+from tuner.config.loader import load_sweep
+from tuner.config.prompts import load_prompts
+from tuner.config.task_dataset import load_task
+from tuner.core.errors import EngineFailure, UserError
+from tuner.loadgen.stream_parser import BadStreamError, TokenStream
+from tuner.metrics.level_metrics import summarise
+from tuner.metrics.samples import EngineCounters, RequestSample, Window
+from tuner.metrics.samples_file import read_samples, write_samples
 from tuner.report.memory import memory_table
-from tuner.report.run_report import write_report
-from tuner.sweep.door import load_sweep
-from tuner.sweep.task import load_task
-from tuner.sweep.workload import load_prompts
+from tuner.report.report import write_report
+from tuner.runs.ledger import parse_ledger
+from tuner.runs.model_configs import read_configs
+from tuner.runs.run import Run
+from tuner.server import pid_file
+from tuner.server.gpu_sampler import gpus_of
+from tuner.server.http_api import Answer, ServerApi
+from tuner.server.log_file import log_tail
+from tuner.sglang.dialect import SGLANG
+from tuner.sglang.failure_diagnosis import cause_of_death
+from tuner.sglang.flags import Identity, speculation_of
+from tuner.sglang.memory.model_shape import DENSE, LATENT, SPARSE, read_shape
+from tuner.sglang.memory.weights import draft_bytes, target_bytes
+from tuner.sglang.nccl.results import CommResults
+from tuner.sglang.nccl.selection import Screening, read_screening
 
 REFUSED = (UserError, EngineFailure)
 
@@ -58,7 +58,7 @@ Target = Callable[[random.Random, Path], None]
 def sweep_file(draw: random.Random, folder: Path) -> None:
     path = folder / "s.yaml"
     path.write_bytes(damage.text(draw, draw.choice(_sweeps())).encode("utf-8", "surrogatepass"))
-    with patch("tuner.sweep.space.MAX_COMBINATIONS", 2_000):  # the rest costs only time
+    with patch("tuner.config.space.MAX_COMBINATIONS", 2_000):  # the rest costs only time
         load_sweep(path)
 
 
@@ -317,11 +317,11 @@ def server_answers(draw: random.Random, folder: Path) -> None:
     calls: list[Callable[[], Any]] = [
         lambda: _use(api.server_info()),
         lambda: api.generate_one_token({}),
-        lambda: _keep(api.counters(), folder),
+        lambda: _keep(api.counters(SGLANG.counters), folder),
         lambda: api.set_steps(3),
     ]
-    asked = patch("tuner.engine.http.ask", lambda *_: answer)
-    with asked, patch("tuner.engine.http.SWITCH_RETRY_S", 0.0), patch("time.sleep"):
+    asked = patch("tuner.server.http_api.ask", lambda *_: answer)
+    with asked, patch("tuner.server.http_api.SWITCH_RETRY_S", 0.0), patch("time.sleep"):
         for call in calls:
             _told(call)
 
@@ -330,7 +330,7 @@ def _use(info: dict[str, Any]) -> None:
     """What is made of it."""
     speculation_of(info)
     Identity((), {"served_model_name": "mine", "port": 1}).mismatch(info)
-    with patch("tuner.engine.gpu_watch.used_memory", lambda _: {"0": 2**40}):
+    with patch("tuner.server.gpu_sampler.used_memory", lambda _: {"0": 2**40}):
         gpus_of(info, {"0": 0}, {})
 
 
@@ -346,11 +346,11 @@ def _keep(counters: EngineCounters | None, folder: Path) -> None:
 def footprints(draw: random.Random, folder: Path) -> None:
     """What a killed run left beside a log; damaged, it must name no process."""
     file = folder / "0001.running.json"
-    mark = footprint.Footprint(folder / "0001.log", "specbench-of-no-process")
+    mark = pid_file.Footprint(folder / "0001.log", "specbench-of-no-process")
     mark.write()
     file.write_text(damage.document(draw, file.read_text()), errors="replace")
-    footprint.end_left_behind(file)
-    if file.exists() and not footprint.is_another_hosts(file):
+    pid_file.end_left_behind(file)
+    if file.exists() and not pid_file.is_another_hosts(file):
         raise Silent("a footprint stays")
     file.unlink(missing_ok=True)
 

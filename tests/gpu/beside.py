@@ -4,7 +4,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 
-from tuner.engine.base import Server
+from tuner.server.base import Server
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""The engine contract, kept by SGLang on real GPUs: every test of tests/engine/test_contract.py.
+"""The engine contract (tests/server/test_engine_contract.py) on SGLang and real GPUs.
 
 The server is that of sweeps/h200_llama8b_eagle3.yaml: a Llama of 8B with dummy weights, TP 2, or
 TP 1 where there is one GPU.
@@ -13,15 +13,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.launching import Case
-from tests.engine.test_contract import *  # noqa: F403
 from tests.gpu.conftest import INTERPRETER
-from tuner.engine.base import Server
-from tuner.engine.sglang.engine import SglangEngine
-from tuner.engine.topology import visible_gpus
-from tuner.sweep.door import load_sweep
-from tuner.sweep.engine_keys import EngineSpec
-from tuner.sweep.model import TimeoutSpec
+from tests.server.launching import Case
+from tests.server.test_engine_contract import *  # noqa: F403
+from tuner.config.loader import load_sweep
+from tuner.config.schema import EngineSpec, TimeoutSpec
+from tuner.server.base import Server
+from tuner.server.gpu import visible_gpus
+from tuner.sglang.engine import SglangEngine
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 SWEEP = CHECKOUT / "sweeps" / "h200_llama8b_eagle3.yaml"

@@ -1,6 +1,6 @@
 """The draft on TP 1 on real GPUs, against a stock server whose draft is on the target's TP 2.
 
-What tests/plugin/matrix.py does on a CPU, with CUDA graphs, the overlap scheduler and trees: tiny
+What tests/sglang/plugin/matrix.py does on a CPU, with CUDA graphs, overlap and trees: tiny
 models with weights of their own, so that drafts are accepted at times, in float32. Both servers
 stand beside each other on the same two GPUs and get the same requests.
 """
@@ -16,18 +16,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.engine.launching import Case
 from tests.gpu.beside import beside_each_other
 from tests.gpu.conftest import INTERPRETER
-from tests.plugin.matrix import BATCH, Outcome, answered, generate
-from tests.sglang.serving import PROMPTS, chain, log_of, named
-from tuner.engine.base import Server
-from tuner.engine.sglang.engine import SglangEngine
-from tuner.engine.sglang.releases import parse_version
-from tuner.engine.topology import visible_gpus
-from tuner.sweep.engine_keys import EngineSpec
-from tuner.sweep.model import ModelSpec, ServerFlag, ServerSpec, TimeoutSpec
-from tuner.sweep.point import Point
+from tests.real_sglang.serving import PROMPTS, chain, log_of, named
+from tests.server.launching import Case
+from tests.sglang.plugin.matrix import BATCH, Outcome, answered, generate
+from tuner.config.point import Point
+from tuner.config.schema import EngineSpec, ModelSpec, ServerFlag, ServerSpec, TimeoutSpec
+from tuner.server.base import Server
+from tuner.server.gpu import visible_gpus
+from tuner.sglang.engine import SglangEngine
+from tuner.sglang.releases import parse_version
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 TREE = Point(num_steps=3, eagle_topk=2, num_draft_tokens=6, draft_tp="target")

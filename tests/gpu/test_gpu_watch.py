@@ -2,10 +2,10 @@
 
 import time
 
-from tuner.engine.gpu_watch import ServerGpus, watched
-from tuner.engine.topology import visible_gpus
-from tuner.measure.gpus import gpu_figures
-from tuner.measure.samples import Window
+from tuner.metrics.level_metrics import gpu_figures
+from tuner.metrics.samples import Window
+from tuner.server.gpu import visible_gpus
+from tuner.server.gpu_sampler import ServerGpus, watched
 
 
 def test_the_driver_tells_clock_heat_power_reasons_and_energy() -> None:

@@ -5,15 +5,15 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tests.measure.make import trace
-from tuner.ledger.record import HeldOut, TrialRecord
-from tuner.ledger.run import Run
-from tuner.ledger.run_settings import RunSettings
-from tuner.measure.metrics import summarise
-from tuner.measure.samples import RequestSample, SpecCounts, Window
-from tuner.measure.samples_file import write_samples
-from tuner.measure.statistics import speedup
-from tuner.sweep.point import Point
+from tests.metrics.make import trace
+from tuner.config.point import Point
+from tuner.metrics.level_metrics import summarise
+from tuner.metrics.samples import RequestSample, SpecCounts, Window
+from tuner.metrics.samples_file import write_samples
+from tuner.metrics.statistics import speedup
+from tuner.runs.records import HeldOut, TrialRecord
+from tuner.runs.run import Run
+from tuner.runs.settings import RunSettings
 
 SWEEP = """\
 name: trial

@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from tests.report.make_run import SWEEP, Trial, chain, make_run
-from tuner.ledger.lines import Ledger
-from tuner.ledger.spent import spent
-from tuner.report.cost import cost_words
-from tuner.report.findings import Findings
+from tuner.analysis.run_results import Findings
+from tuner.report.sections import cost_words
+from tuner.runs.gpu_lock import spent
+from tuner.runs.ledger import Ledger
 
 
 def words(root: Path, trials: list[Trial], sweep: str = SWEEP) -> str | None:

@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.report.make_run import SWEEP, Trial, chain, make_run
-from tuner.ledger.run import Run
-from tuner.report import drawing
-from tuner.report.figures import acceptance_by_position, draw_figures
-from tuner.report.findings import Findings
-from tuner.report.load_figure import chosen, speedup_by_load
-from tuner.report.step_figures import series, with_gaps
-from tuner.sweep.point import Point
+from tuner.analysis.run_results import Findings
+from tuner.config.point import Point
+from tuner.report.figures import style
+from tuner.report.figures.figures import acceptance_by_position, draw_figures
+from tuner.report.figures.load import chosen, speedup_by_load
+from tuner.report.figures.steps import series, with_gaps
+from tuner.runs.run import Run
 
 
 def names(run: Run) -> set[str]:
@@ -90,7 +90,7 @@ def test_a_marker_at_one_hundred_percent_is_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     figures = []
-    monkeypatch.setattr(drawing, "save", lambda figure, *rest: figures.append(figure))
+    monkeypatch.setattr(style, "save", lambda figure, *rest: figures.append(figure))
     run = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(2), 99.0, accepted=1.0)])
     acceptance_by_position(Findings(run), run.figures)
     (line,) = figures[0].axes[0].lines
@@ -109,7 +109,7 @@ def test_where_speculation_stops_paying_is_drawn(
     drawn = (run.figures / "speedup_by_load.svg").read_text()
     assert ">concurrency<" in drawn and ">64<" in drawn
     figures = []
-    monkeypatch.setattr(drawing, "save", lambda figure, *rest: figures.append(figure))
+    monkeypatch.setattr(style, "save", lambda figure, *rest: figures.append(figure))
     findings = Findings(run)
     speedup_by_load(findings, run.figures)
     lines = list(figures[0].axes[0].containers)

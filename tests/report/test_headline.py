@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 
 from tests.report.make_run import SWEEP, Trial, chain, make_run
-from tuner.measure.statistics import Interval
+from tuner.analysis.run_results import Findings
+from tuner.config.load_level import Level
+from tuner.metrics.statistics import Interval
 from tuner.report.answer import answer
-from tuner.report.confirmed import confirmed_words
-from tuner.report.findings import Findings
-from tuner.sweep.level import Level
+from tuner.report.winner_evidence import confirmed_words
 
 Ratio = tuple[float, float | None, float | None]
 BARE_ABOVE, BARE_BELOW = (1.3, None, None), (0.4, None, None)
@@ -73,7 +73,7 @@ def test_other_prompts_are_told_level_by_level(
     findings = Findings(run)
     told: dict[Level, tuple[float, float, float]] = {1: FASTER, 8: OPEN_ABOVE}
     monkeypatch.setattr(
-        "tuner.report.confirmed.held_out_speedups",
+        "tuner.report.winner_evidence.held_out_speedups",
         lambda record: {level: Interval(*each) for level, each in told.items()},
     )
     assert findings.best is not None

@@ -6,11 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from tests.memory.configs import EAGLE3_DRAFT, LLAMA_8B
-from tuner.ledger.run import Run
-from tuner.memory.models import Pair
-from tuner.memory.shape import read_shape
+from tests.sglang.memory.configs import EAGLE3_DRAFT, LLAMA_8B
 from tuner.report.memory import launches_held, memory_table
+from tuner.runs.run import Run
+from tuner.sglang.memory.model_shape import Pair, read_shape
 
 SHARED = Path("results/h200_placement/20261130-022458")
 """Chains of 1, 3, 5 and 7 steps in a launch for each placement of the draft."""

@@ -7,8 +7,8 @@ from benchmarks.answering import Answering
 from benchmarks.landscape import FOLDER, Landscape
 from benchmarks.search_efficiency import Clock, Search, run, studied, summarised
 from benchmarks.smoothing import errors
-from tuner.answer.choice import LESS_SURELY
-from tuner.sweep.model import SearchSpec
+from tuner.analysis.winner import LESS_SURELY
+from tuner.config.schema import SearchSpec
 
 SEEDS = range(4)
 

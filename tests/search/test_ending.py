@@ -2,11 +2,11 @@
 
 import math
 
-from tuner.measure.statistics import Interval
-from tuner.search.ending import MARGIN, no_more
+from tuner.config.point import Point
+from tuner.metrics.statistics import Interval
 from tuner.search.forecast import Known
-from tuner.search.verdict import Figures, Verdict
-from tuner.sweep.point import Point
+from tuner.search.observation import Figures, Verdict
+from tuner.search.staged import MARGIN, no_more
 
 PLAIN = {1: Figures(10.0)}
 POINT = Point(2, 1, 3, "target")

@@ -2,8 +2,8 @@
 
 import pytest
 
+from tuner.config.schema import ObjectiveSpec
 from tuner.search.objective import objective
-from tuner.sweep.model import ObjectiveSpec
 
 
 def test_geomean_weighs_every_level_alike():

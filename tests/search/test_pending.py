@@ -7,13 +7,13 @@ from pathlib import Path
 import pytest
 
 from tests.sweeps import tiny_sweep
-from tuner.campaign.studied import line_of
-from tuner.ledger.asked import AskedLine
+from tuner.config.loader import LoadedSweep
+from tuner.config.point import Point
+from tuner.runner.observations import line_of
+from tuner.runs.records import AskedLine
 from tuner.search.asked import Asked, Proposal
-from tuner.search.study import Study
-from tuner.search.verdict import Figures, Verdict
-from tuner.sweep.door import LoadedSweep
-from tuner.sweep.point import Point
+from tuner.search.observation import Figures, Verdict
+from tuner.search.optuna_study import Study
 
 SEARCHES = ["trials: 12", "trials: 12, stages: [anchors, model]", "sampler: random, trials: 12",
             "sampler: grid", "sampler: nsga2, trials: 12"]  # fmt: skip
@@ -115,7 +115,7 @@ def continued(
 
 def travelled(asked: Asked) -> Asked:
     """As it comes back from a ledger line."""
-    from tuner.campaign.studied import _asked
+    from tuner.runner.observations import _asked
 
     return _asked(AskedLine.model_validate(json.loads(json.dumps(line_of(asked).model_dump()))))
 

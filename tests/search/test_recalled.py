@@ -6,12 +6,12 @@ from pathlib import Path
 import pytest
 
 from tests.search.test_study import GP, SMALL, SWEEP, both, make, measured
+from tuner.config.loader import LoadedSweep, load_sweep
+from tuner.config.point import Point
 from tuner.search.asked import Asked
 from tuner.search.decision import Decision
-from tuner.search.study import Study
-from tuner.search.verdict import Verdict
-from tuner.sweep.door import LoadedSweep, load_sweep
-from tuner.sweep.point import Point
+from tuner.search.observation import Verdict
+from tuner.search.optuna_study import Study
 
 History = list[tuple[Point, Verdict]]
 

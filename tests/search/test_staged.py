@@ -11,19 +11,19 @@ import pytest
 import yaml
 
 from benchmarks.landscape import FOLDER, Landscape, all_landscapes
-from tuner.engine.simulated.performance import Performance, Speculation
-from tuner.engine.simulated.presets import load_preset
-from tuner.search.coded import Coded
+from tuner.config.loader import load_sweep
+from tuner.config.point import Point
+from tuner.config.schema import ObjectiveSpec, SearchSpec
+from tuner.search.acceptance import Lengths
 from tuner.search.decision import Decision
+from tuner.search.encoding import Coded
+from tuner.search.feasibility import chance_of_running
 from tuner.search.forecast import Known
-from tuner.search.lengths import Lengths
-from tuner.search.running import chance_of_running
+from tuner.search.observation import Figures, Verdict
+from tuner.search.optuna_study import Study
 from tuner.search.staged import StagedSearch
-from tuner.search.study import Study
-from tuner.search.verdict import Figures, Verdict
-from tuner.sweep.door import load_sweep
-from tuner.sweep.model import ObjectiveSpec, SearchSpec
-from tuner.sweep.point import Point
+from tuner.simulator.performance import Performance, Speculation
+from tuner.simulator.presets import load_preset
 
 
 @dataclass

@@ -6,12 +6,11 @@ from pathlib import Path
 import optuna
 import pytest
 
-from tuner.search.answers import FEASIBLE
+from tuner.config.loader import LoadedSweep, load_sweep
+from tuner.config.point import Point
+from tuner.search.observation import Figures
+from tuner.search.optuna_study import FEASIBLE, Study, Verdict, startup_trials
 from tuner.search.samplers import missing_library
-from tuner.search.study import Study, Verdict, startup_trials
-from tuner.search.verdict import Figures
-from tuner.sweep.door import LoadedSweep, load_sweep
-from tuner.sweep.point import Point
 
 SWEEP = """
 name: searched

@@ -13,9 +13,9 @@ from collections.abc import Sequence
 import click
 
 from tuner.cli.commands import specbench
-from tuner.cli.streams import lost_output, outlive_streams
-from tuner.errors import EngineFailure, UserError
-from tuner.secrets import learn_environment
+from tuner.cli.terminal import lost_output, outlive_streams
+from tuner.core.errors import EngineFailure, UserError
+from tuner.core.secrets import learn_environment
 
 INTERRUPTED = 130
 _GARBAGE = 100_000, 20, 50

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
-from tuner.errors import UserError
+from tuner.core.errors import UserError
 
 if TYPE_CHECKING:
-    from tuner.sweep.door import LoadedSweep
+    from tuner.config.loader import LoadedSweep
 
 SWEEP_FILE = click.Path(path_type=Path)
 """Not checked here: the door's sentence is the better one."""
@@ -78,7 +78,7 @@ class DeadlineText(click.ParamType[str]):
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> str:
         """The text, or click's own refusal with exit code 2."""
-        from tuner.sweep.deadline import refused
+        from tuner.config.field_types import refused
 
         if (why := refused(str(value))) is not None:
             self.fail(why, param, ctx)
@@ -111,7 +111,7 @@ class LaunchTime(click.ParamType[float]):
         self, value: object, param: click.Parameter | None, ctx: click.Context | None
     ) -> float:
         """The seconds; or click's own refusal with exit code 2."""
-        from tuner.sweep.durations import parse_duration
+        from tuner.config.field_types import parse_duration
 
         try:
             seconds = float(parse_duration(str(value)))

@@ -11,18 +11,17 @@ import click
 from rich.console import Console
 from rich.table import Table
 
-from tuner.cli.signals import end_on_signals
-from tuner.comm.benchmark import run_job
-from tuner.comm.job import Wanted, job_by_hand
-from tuner.comm.measuring import measure_comm
-from tuner.comm.messages import BYTES
-from tuner.comm.results import CommResults, Measured
-from tuner.comm.screening import Screened, screened
-from tuner.comm.settings import Setting
-from tuner.errors import UserError
-from tuner.ledger.gpu_claims import claimed, gpus_used, visible_gpus
-from tuner.sweep.door import LoadedSweep, load_sweep
-from tuner.sweep.durations import parse_duration
+from tuner.cli.terminal import end_on_signals
+from tuner.config.field_types import parse_duration
+from tuner.config.loader import LoadedSweep, load_sweep
+from tuner.core.errors import UserError
+from tuner.engines import measure_comm
+from tuner.runs.gpu_lock import claimed, gpus_used, visible_gpus
+from tuner.sglang.nccl.benchmark import Wanted, job_by_hand, run_job
+from tuner.sglang.nccl.messages import BYTES
+from tuner.sglang.nccl.results import CommResults, Measured
+from tuner.sglang.nccl.screening import Screened, screened
+from tuner.sglang.nccl.settings import Setting
 
 UNIT = "microseconds of one all-reduce; in brackets 95 % intervals over the rounds"
 OF_A_PRESET = "microseconds of all all-reduces of one verify pass together, as the preset has them"

@@ -98,8 +98,8 @@ def worker(
     Each worker has its own run folder and baseline; together they measure search.trials candidates,
     each once. Exit codes as of sweep.
     """
-    from tuner.campaign.workers import WorkerOptions
     from tuner.cli.sweep import SweepOptions, run
+    from tuner.workers.options import WorkerOptions
 
     shared = WorkerOptions(storage, study, beat_s)
     return run(SweepOptions(file=file, trials=None, worker=shared, **options))
@@ -135,11 +135,11 @@ def plan(
 
     The baseline's command is whole; the others are shown by what they have besides, unless --all.
     """
-    from tuner.cli.show_plan import show_plan
-    from tuner.estimate import earlier_runs
-    from tuner.ledger.newest import RESULTS
-    from tuner.plan import make_plan
-    from tuner.sweep.door import load_sweep, with_slots, with_trials
+    from tuner.cli.plan import show_plan
+    from tuner.config.loader import load_sweep, with_slots, with_trials
+    from tuner.preflight.estimate import earlier_runs
+    from tuner.preflight.plan import make_plan
+    from tuner.runs.run_folder import RESULTS
 
     loaded = load_sweep(file, engine=engine)
     if trials is not None:
@@ -240,7 +240,7 @@ def compare_report(runs: tuple[Path, ...], **options: Any) -> int:
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
 def simulate(arguments: tuple[str, ...]) -> int:
     """Serve as SGLang would, from a performance model; takes SGLang's flags and its own."""
-    from tuner.engine.simulated.__main__ import main
+    from tuner.simulator.__main__ import main
 
     return main(list(arguments))
 
@@ -248,7 +248,7 @@ def simulate(arguments: tuple[str, ...]) -> int:
 @specbench.command()
 def schema() -> None:
     """Print the JSON Schema of sweep files, for editors."""
-    from tuner.sweep.schema import json_schema
+    from tuner.config.schema import json_schema
 
     click.echo(json.dumps(json_schema(), indent=2))
 

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
-from tuner.errors import UserError
+from tuner.core.errors import UserError
 
 if TYPE_CHECKING:
-    from tuner.report.compare.comparison import Comparison
+    from tuner.compare.comparison import Comparison
 
 REGRESSION = 3
 """The exit code."""
@@ -31,9 +31,9 @@ class CompareOptions:
 
 def run_compare(paths: tuple[Path, ...], options: CompareOptions) -> int:
     """Compare and tell; the exit code. Raises NotComparable and UserError."""
-    from tuner.foreign.door import is_foreign
-    from tuner.report.compare.comparison import compare
-    from tuner.report.compare.source import open_sources
+    from tuner.compare.comparison import compare
+    from tuner.compare.external.reader import is_foreign
+    from tuner.compare.sources import open_sources
 
     if options.markdown and options.as_json:
         raise click.UsageError("--markdown and --json are two forms, give one of them.")
@@ -48,8 +48,8 @@ def run_compare(paths: tuple[Path, ...], options: CompareOptions) -> int:
     else:
         _write(options.out, told + "\n")
     if options.html is not None:
-        from tuner.report.compare.gate import Gate
-        from tuner.report.compare.page import comparison_page
+        from tuner.compare.regression_gate import Gate
+        from tuner.compare.render import comparison_page
 
         words = [] if options.fail_on is None else Gate(comparison, options.fail_on).words()
         _write(options.html, comparison_page(comparison, words))
@@ -60,8 +60,8 @@ def run_compare(paths: tuple[Path, ...], options: CompareOptions) -> int:
 
 
 def _told(comparison: "Comparison", options: CompareOptions) -> str:
-    from tuner.report.compare.gate import Gate
-    from tuner.report.compare.words import comparison_markdown, comparison_text
+    from tuner.compare.regression_gate import Gate
+    from tuner.compare.render import comparison_markdown, comparison_text
 
     gate = None if options.fail_on is None else Gate(comparison, options.fail_on)
     if options.as_json:
@@ -84,7 +84,7 @@ def _write(path: Path, text: str) -> None:
 
 
 def _gate(comparison: "Comparison", threshold: float) -> int:
-    from tuner.report.compare.gate import Gate
+    from tuner.compare.regression_gate import Gate
 
     gate = Gate(comparison, threshold)
     if gate.slower:

@@ -5,10 +5,10 @@ from pathlib import Path
 
 import click
 
-from tuner.campaign.viewed import study_to_view
-from tuner.errors import UserError
-from tuner.ledger.run import Run
-from tuner.search.dashboard import serve
+from tuner.core.errors import UserError
+from tuner.dashboard.serve import serve
+from tuner.dashboard.viewed import study_to_view
+from tuner.runs.run import Run
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 

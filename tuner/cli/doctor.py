@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from tuner.doctor.examine import examine_machine, examine_sweep
-from tuner.doctor.finding import Finding, exit_code
-from tuner.ledger.newest import RESULTS
-from tuner.sweep.door import load_sweep
+from tuner.config.loader import load_sweep
+from tuner.preflight.doctor import examine_machine, examine_sweep
+from tuner.preflight.finding import Finding, exit_code
+from tuner.runs.run_folder import RESULTS
 
 
 def run_doctor(file: Path | None, out: Path | None, engine: str | None, as_json: bool) -> int:

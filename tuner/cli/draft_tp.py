@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from tuner.errors import UserError
+from tuner.core.errors import UserError
 
 
 @click.group("draft-tp")
@@ -22,9 +22,9 @@ def env(tp: int, version: str | None) -> None:
 
     Without --sglang it is that of 0.5.11 and later.
     """
-    from tuner.engine.sglang.flags import DRAFT_TP_VARIABLE
-    from tuner.engine.sglang.plugin import python_path
-    from tuner.engine.sglang.releases import latest, parse_version
+    from tuner.sglang.draft_tp import python_path
+    from tuner.sglang.flags import DRAFT_TP_VARIABLE
+    from tuner.sglang.releases import latest, parse_version
 
     release = parse_version(version, "--sglang") if version else latest()
     path = shlex.quote(python_path(release, None))
@@ -41,15 +41,15 @@ def env(tp: int, version: str | None) -> None:
 @click.option("--python", help="Whose SGLang, without --source; default: this interpreter.")
 def diff(source: Path | None, python: str | None) -> None:
     """Print the plug-in as a diff of your SGLang; git apply -p1 applies it there."""
-    from tuner.engine.sglang.draft_tp_diff import draft_tp_diff
+    from tuner.sglang.draft_tp import draft_tp_diff
 
     click.echo(draft_tp_diff(source or _installed(python)), nl=False)
 
 
 def _installed(python: str | None) -> Path:
     """Where an interpreter's SGLang lies. Raises UserError where it has none."""
-    from tuner.engine.sglang.interpreter import folder_of_sglang
-    from tuner.engine.sglang.tokenise import default_python
+    from tuner.sglang.interpreter import folder_of_sglang
+    from tuner.sglang.tokenizer import default_python
 
     chosen = default_python(python)
     folder = folder_of_sglang(chosen)

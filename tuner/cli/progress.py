@@ -8,17 +8,16 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.status import Status
 
-from tuner.campaign.going import Standing
-from tuner.ledger.record import TrialRecord
-from tuner.ledger.run import Run
-from tuner.measure.spelled import speed_words
-from tuner.measure.statistics import Metric
-from tuner.sweep.door import LoadedSweep
-from tuner.sweep.durations import spell_time
-from tuner.sweep.level import at, listed
-from tuner.sweep.model import Sweep
-from tuner.sweep.point import Point
-from tuner.trial.phase import Phase
+from tuner.config.field_types import spell_time
+from tuner.config.load_level import at, listed
+from tuner.config.loader import LoadedSweep
+from tuner.config.point import Point
+from tuner.config.schema import Sweep
+from tuner.execution.progress import Phase, Standing
+from tuner.metrics.level_metrics import speed_words
+from tuner.metrics.statistics import Metric
+from tuner.runs.records import TrialRecord
+from tuner.runs.run import Run
 
 
 @contextmanager

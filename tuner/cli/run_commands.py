@@ -14,9 +14,9 @@ def report(run: Path | None) -> None:
 
     RUN is a run folder, or a sweep's: its newest run; without it the newest of results/.
     """
-    from tuner.cli.which_run import run_meant
-    from tuner.ledger.run import Run
-    from tuner.report.run_report import write_report
+    from tuner.cli.runs import run_meant
+    from tuner.report.report import write_report
+    from tuner.runs.run import Run
 
     click.echo(write_report(Run.open(run_meant(run))))
 
@@ -29,8 +29,7 @@ def status(run: Path | None, as_json: bool) -> None:
 
     RUN is a run folder, or a sweep's: its newest run; without it the newest of results/.
     """
-    from tuner.cli.runs import show_status
-    from tuner.cli.which_run import run_meant
+    from tuner.cli.runs import run_meant, show_status
 
     show_status(run_meant(run), as_json)
 
@@ -39,8 +38,7 @@ def status(run: Path | None, as_json: bool) -> None:
 @click.argument("run", metavar="RUN", type=RUN, required=False)
 def stop(run: Path | None) -> None:
     """End RUN after the trial that is measured now, with its report; Ctrl-C ends it at once."""
-    from tuner.cli.runs import ask_to_stop
-    from tuner.cli.which_run import runs_to_name
+    from tuner.cli.runs import ask_to_stop, runs_to_name
 
     if run is None:
         raise click.UsageError(f"Give the run that is to stop{runs_to_name()}.")
@@ -58,7 +56,7 @@ def clean(runs: tuple[Path, ...], every: bool, yes: bool) -> int:
     known by its launch's mark or by its recorded id and start time.
     """
     from tuner.cli.runs import clean as clean_runs
-    from tuner.cli.which_run import runs_to_name
+    from tuner.cli.runs import runs_to_name
 
     if bool(runs) == every:
         known = "" if every else runs_to_name()
@@ -76,6 +74,6 @@ def dashboard(run: Path | None, host: str, port: int) -> None:
     RUN is a run folder, or a sweep's: its newest run; without it the newest of results/.
     """
     from tuner.cli.dashboard import open_dashboard
-    from tuner.cli.which_run import run_meant
+    from tuner.cli.runs import run_meant
 
     open_dashboard(run_meant(run), host, port)

@@ -9,21 +9,20 @@ from typing import Any
 
 import click
 
-from tuner.answer.alike import by_samples
-from tuner.answer.choice import fastest_candidate
-from tuner.answer.fastest import speedups_of
-from tuner.errors import UserError
-from tuner.ledger.at_work import State, read_state
-from tuner.ledger.ended import read_ended
-from tuner.ledger.fleet_line import FleetLine, read_fleet
-from tuner.ledger.leftover import clear, leftovers
-from tuner.ledger.newest import RESULTS
-from tuner.ledger.run import Run
-from tuner.ledger.settled import settle
-from tuner.sweep.document import read_document
-from tuner.sweep.durations import spell_time
-from tuner.sweep.level import at, level_of
-from tuner.sweep.space import Space
+from tuner.analysis.baselines import settle
+from tuner.analysis.best_per_level import speedups_of
+from tuner.analysis.equivalence import by_samples
+from tuner.analysis.winner import fastest_candidate
+from tuner.config.field_types import spell_time
+from tuner.config.load_level import at, level_of
+from tuner.config.space import Space
+from tuner.config.yaml_document import read_document
+from tuner.core.errors import UserError
+from tuner.runs.crash_recovery import clear, leftovers
+from tuner.runs.run import Run
+from tuner.runs.run_folder import RESULTS, newest_runs
+from tuner.runs.settings import FleetLine, read_fleet
+from tuner.runs.status import State, read_ended, read_state
 
 
 def show_status(path: Path, as_json: bool) -> None:
@@ -205,3 +204,40 @@ def clean(paths: list[Path], is_asked_for_all: bool, does: bool) -> int:
     elif not does:
         click.echo("--yes ends these processes and removes these files; what was measured stays")
     return 0
+
+
+SHOWN = 3
+"""Runs that a message names."""
+
+
+def run_meant(given: Path | None) -> Path:
+    """`given`, where that is a run or no folder of runs; else the newest of those in it, or of
+    results/ where nothing is given, which is said on stderr.
+
+    For commands that only look: what ends or removes something wants the run by its name. Raises
+    UserError where there is none.
+    """
+    try:
+        if given is not None and (given / "run.json").exists():
+            return given
+        found = newest_runs(RESULTS if given is None else given)
+    except OSError:  # a name that is too long, a folder that is closed: `Run.open` says it
+        found = []
+    if found:
+        click.echo(f"specbench: the newest run: {found[0]}", err=True)
+        return found[0]
+    if given is None:
+        raise UserError("there is no run in results/, give the path of one, such as OUT/RUN-ID")
+    return given
+
+
+def runs_to_name() -> str:
+    """`; the newest: RUN (at work), RUN`, for a message that asks for one; "" without any."""
+    named = []
+    for path in newest_runs()[:SHOWN]:
+        try:
+            at_work = Run.open(path).is_being_written
+        except UserError:
+            at_work = False
+        named.append(f"{path} (at work)" if at_work else str(path))
+    return f"; the newest: {', '.join(named)}" if named else ""

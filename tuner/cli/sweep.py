@@ -9,35 +9,30 @@ from typing import Any, Literal
 
 import click
 
-from tuner.answer.result import Result, summarise_run
-from tuner.campaign.budget import refuse_past
-from tuner.campaign.campaign import as_begun, begin_run, measure_all, reopen_run
-from tuner.campaign.workers import (
-    WorkerOptions,
-    join_fleet,
-    refuse_worker_alone,
-    worker_settings,
-)
+from tuner.analysis.summary import Result, summarise_run
 from tuner.cli.arguments import TrialCount, unused_trials
-from tuner.cli.elsewhere import joined, refuse_unplaced
-from tuner.cli.finish import run_on_finish
+from tuner.cli.cluster import joined, refuse_unplaced
+from tuner.cli.on_finish import run_on_finish
 from tuner.cli.progress import Watch, watch
-from tuner.cli.show import show_result
-from tuner.cli.signals import end_on_signals, interrupts_said
-from tuner.engine.base import Checked, Engine
-from tuner.engine.make import make_engine
-from tuner.engine.process import interrupts_deferred
-from tuner.errors import EngineFailure, UserError
-from tuner.ledger.fleet_line import WorkerSettings
-from tuner.ledger.gpu_claims import Claims, claimed, gpus_used
-from tuner.ledger.newest import RESULTS
-from tuner.ledger.run import Run
-from tuner.memory.fits import machine_of, narrowed
-from tuner.memory.guard import guarded
-from tuner.report.run_report import write_report
-from tuner.search.fleet import Fleet
-from tuner.sweep.door import LoadedSweep, load_sweep, with_deadline, with_slots, with_trials
-from tuner.trial.places import PlacesMaker
+from tuner.cli.result import show_result
+from tuner.cli.terminal import end_on_signals, interrupts_said
+from tuner.config.loader import LoadedSweep, load_sweep, with_deadline, with_slots, with_trials
+from tuner.core.errors import EngineFailure, UserError
+from tuner.engines import make_engine
+from tuner.execution.executor import PlacesMaker
+from tuner.report.report import write_report
+from tuner.runner.budget import refuse_past
+from tuner.runner.sweep_run import as_begun, begin_run, measure_all, reopen_run
+from tuner.runs.gpu_lock import Claims, claimed, gpus_used
+from tuner.runs.run import Run
+from tuner.runs.run_folder import RESULTS
+from tuner.runs.settings import WorkerSettings
+from tuner.server.base import Checked, Engine
+from tuner.server.process import interrupts_deferred
+from tuner.sglang.memory.fit import machine_of, narrowed
+from tuner.sglang.memory.guard import guarded
+from tuner.workers.options import WorkerOptions, join_fleet, refuse_worker_alone, worker_settings
+from tuner.workers.shared_study import Fleet
 
 
 @dataclass(frozen=True)

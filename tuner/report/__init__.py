@@ -1,1 +1,1 @@
-"""What people read: tables, figures, report.md, compare-report, and the winner's files."""
+"""report.md and report.html, figures, data frames and the winner's files."""

@@ -1,18 +1,14 @@
 """The first lines of a report: what to run, how much faster it is, and how sure that is."""
 
-from tuner.answer.refuted import broken_by, far_outputs, is_refuted
-from tuner.ledger.baseline_words import disagreement
-from tuner.measure.spelled import speed_words
-from tuner.measure.statistics import Interval
-from tuner.report.alike import alike_words
-from tuner.report.confirmed import chosen_words, confirmed_words, refuted_words
-from tuner.report.cycle_words import why_it_loses
-from tuner.report.ended import ended_words
-from tuner.report.findings import Findings, Measured
-from tuner.report.limits import limits_line, rates_line, server_limits_line
-from tuner.report.outputs import same_output
-from tuner.report.repeated import drift_words
-from tuner.report.text import (
+from tuner.analysis.baselines import disagreement
+from tuner.analysis.run_results import Findings, Measured
+from tuner.analysis.winner import broken_by, far_outputs, is_refuted
+from tuner.config.load_level import Level, at, axis, listed
+from tuner.metrics.level_metrics import speed_words
+from tuner.metrics.statistics import Interval
+from tuner.report.baselines import drift_words
+from tuner.report.cycle import why_it_loses
+from tuner.report.formatting import (
     again_command,
     change,
     code,
@@ -23,7 +19,10 @@ from tuner.report.text import (
     number,
     ratio,
 )
-from tuner.sweep.level import Level, at, axis, listed
+from tuner.report.latency_limits import limits_line, rates_line, server_limits_line
+from tuner.report.outputs import same_output
+from tuner.report.winner_evidence import alike_words, chosen_words, confirmed_words, refuted_words
+from tuner.runs.status import read_ended
 
 NOT_SHOWN = "the interval includes 1, so no difference has been shown"
 MANY = 5
@@ -258,3 +257,21 @@ def _seen(bounds: Interval) -> str:
     if bounds.high < 1:
         return "the interval lies below 1, so it is slower by more than noise"
     return NOT_SHOWN
+
+
+def ended_words(findings: Findings) -> str | None:
+    """None of a run that finished, of one that another specbench is at work on, and where nothing
+    is known."""
+    run = findings.run
+    ended = read_ended(run)
+    if ended is None or ended.finished or (ended.why is None and run.is_being_written):
+        return None
+    done, points = len(findings.ledger.candidates), len(findings.space.points)
+    every = findings.sweep.search.sampler == "grid"
+    wanted = points if every else min(points, run.settings.wanted)
+    why = "it ended without a word" if ended.why is None else ended.why
+    missing = "; closing launches missing" if ended.closing else ""
+    where = f" at {done} of {wanted} candidates" if findings.sweep.engine.kind != "endpoint" else ""
+    return (
+        f"**Ended early{where}** ({escaped(why)}){missing}; go on with {code(run.resume_command)}."
+    )

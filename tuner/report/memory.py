@@ -4,18 +4,18 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tuner.engine.base import plain_config, server_config
-from tuner.engine.sglang.releases import Release, parse_version
-from tuner.engine.sglang.revisions import sweep_as_begun
-from tuner.engine.sglang.sizes import Sizes, read_sizes
-from tuner.errors import UserError
-from tuner.ledger.record import TrialRecord
-from tuner.ledger.run import Run
-from tuner.memory.held import cache_of, free_of, offsets_of
-from tuner.memory.models import Pair, pair_of
-from tuner.memory.server import Offsets, ServerMemory, server_memory
-from tuner.report.findings import NO_SPECULATION
-from tuner.report.text import MISSING, code, markdown_table, number
+from tuner.analysis.run_results import NO_SPECULATION
+from tuner.core.errors import UserError
+from tuner.report.formatting import MISSING, code, markdown_table, number
+from tuner.runs.records import TrialRecord
+from tuner.runs.run import Run
+from tuner.server.base import plain_config, server_config
+from tuner.sglang.log_parser import Sizes, read_sizes
+from tuner.sglang.memory.estimate import Offsets, ServerMemory, server_memory
+from tuner.sglang.memory.fit import cache_of, free_of, offsets_of
+from tuner.sglang.memory.model_shape import Pair, pair_of
+from tuner.sglang.releases import Release, parse_version
+from tuner.sglang.revisions import sweep_as_begun
 
 HEADER = ["launch", "target", "draft", "KV cache", "after a first log", "tokens", "free"]
 

@@ -1,12 +1,16 @@
 """The parts of report.md after the answer, as Markdown; None or "" where there is nothing."""
 
 import shlex
+from collections.abc import Sequence
 
-from tuner.ledger.record import TrialRecord
-from tuner.report.back_end import nccl_doubt
-from tuner.report.findings import NO_SPECULATION, Findings
-from tuner.report.searched import launches_without_trial
-from tuner.report.text import (
+from tuner.analysis.run_results import NO_SPECULATION, Findings, Measured
+from tuner.analysis.winner import held_out_objective, objective_of
+from tuner.config.load_level import Level, Rate, at, axis
+from tuner.config.schema import SearchSpec
+from tuner.config.synthetic import trusted_code
+from tuner.config.yaml_document import read_document
+from tuner.metrics.outliers import Off, requests_off, robust_spread, standing_out, windows_off
+from tuner.report.formatting import (
     MISSING,
     again_command,
     code,
@@ -14,12 +18,13 @@ from tuner.report.text import (
     duration,
     escaped,
     markdown_table,
+    number,
 )
-from tuner.report.top_table import has_energy, is_cut
-from tuner.sweep.document import read_document
-from tuner.sweep.level import Rate, at, axis
-from tuner.sweep.model import SearchSpec
-from tuner.sweep.trusted import trusted_code
+from tuner.report.nccl import nccl_doubt
+from tuner.report.results_table import TOP, has_energy, is_cut
+from tuner.report.search_history import launches_without_trial
+from tuner.runs.gpu_lock import spent
+from tuner.runs.records import TrialRecord
 
 MAX_FAILURES = 30
 
@@ -274,3 +279,152 @@ def _most_open(findings: Findings) -> str:
     load = findings.sweep.workload
     at_rates = isinstance(load.levels[0], Rate)
     return str(load.concurrency[0]) if at_rates else "as many as the concurrency"
+
+
+def cost_words(findings: Findings) -> str | None:
+    """GPU-hours spent, and after how long they are paid back; None where no time is known."""
+    found = spent(findings.ledger, findings.sweep)
+    if found is None:
+        return None
+    least = "at least " if found.unknown else ""
+    words = f"The sweep took {least}{duration(found.hours * 3600)} of servers"
+    if found.gpus:
+        words += f" on {count(found.gpus, 'GPU')}, {_two_digits(found.gpu_hours)} GPU-hours"
+    if found.unknown:
+        words += f" ({count(found.unknown, 'launch')} without a time not counted)"
+    if findings.simulated:
+        words += ", launches in model time"
+    gain, which = _gain(findings)
+    after = None if gain is None else found.paid_back_after(gain)
+    if gain is None or after is None:
+        return f"{words}. It saves none where no speculation is served."
+    if (why := _no_work(findings)) is not None:
+        return f"{words}. After how much serving it is paid back is not told: {why}."
+    return (
+        f"{words}. At {gain:.3f} times the baseline ({which}) it is paid back after "
+        f"{duration(after * 3600)} of serving at full load: each such hour does the work of "
+        f"{gain:.2f} without it."
+    )
+
+
+def _two_digits(hours: float) -> str:
+    return f"{hours:.2g}" if hours < 10 else f"{hours:,.0f}"
+
+
+def _no_work(findings: Findings) -> str | None:
+    """Why the objective is not the work of a server at full load; None where it is."""
+    sweep = findings.sweep
+    if sweep.workload.request_rate is not None:
+        return "requests came at a given rate, which both servers answer as long as they keep up"
+    if sweep.search.objective.metric != "output_tok_s":
+        return "the objective is the speed of decoding alone, not a server's throughput"
+    return None
+
+
+def _gain(findings: Findings) -> tuple[float | None, str]:
+    """The winner's objective by the measurement that is to be expected again."""
+    best, spec = findings.result.best, findings.sweep.search.objective
+    if best is None:
+        return None, ""
+    again = findings.result.confirmed
+    unseen = None if again is None else held_out_objective(again, spec)
+    if unseen is not None:
+        return unseen, "on other prompts"
+    own = None if again is None else objective_of(again, spec)
+    if own is not None:
+        return own, "with a launch of its own"
+    return objective_of(best, spec), "its first measurement"
+
+
+MAX_ROWS = 5
+
+
+def outliers(findings: Findings) -> str | None:
+    """Of the configurations that the tables show; None where no launch has three windows."""
+    words, far = list[str](), list[tuple[Measured, Level, Off]]()
+    for level in findings.levels:
+        trials = [(each, findings.windows(each, level)) for each in _shown(findings)]
+        for name, off in (("windows", windows_off), ("requests", requests_off)):
+            found = [(each, off(windows, findings.metric)) for each, windows in trials]
+            spread = robust_spread([one.by for _, every in found for one in every])
+            if spread is None:
+                continue
+            words.append(f"{name} {at(level)} {spread:.2%}")
+            far += [
+                (each, level, one) for each, every in found for one in standing_out(every, spread)
+            ]
+    if not words:
+        return None
+    told = (
+        f"Robust spread of {findings.metric} beside the same launch's other windows (1.4826 times "
+        f"the median absolute deviation): {', '.join(words)}."
+    )
+    rows = _rows(far)
+    if not rows:
+        return f"{told} Nothing stands out."
+    rows.sort(key=lambda each: -each[0])
+    header = [
+        "configuration",
+        "trial",
+        axis(findings.levels),
+        "window",
+        "prompt or requests",
+        "of the others' speed",
+    ]
+    table = markdown_table(header, [row for _, row in rows[:MAX_ROWS]], 6)
+    more = len(rows) - MAX_ROWS
+    rest = f"\n\n{more} more." if more > 0 else ""
+    lead = "These stand out" if more <= 0 else f"The {MAX_ROWS} that stand out most"
+    return (
+        f"{told} {_conclusion(far)} {lead}; they are in every figure, none was dropped:\n\n"
+        f"{table}{rest}"
+    )
+
+
+def _conclusion(far: Sequence[tuple[Measured, Level, Off]]) -> str:
+    """What follows, in a sentence."""
+    trials = sorted({each.record.trial for each, _, off in far if off.prompt is None})
+    slow = sum(off.by < 0 for *_, off in far)
+    if trials:
+        names = f"trial{'s' * (len(trials) > 1)} {', '.join(map(str, trials))}"
+        return (
+            f"Whole windows of {names} ran at another speed than the others of the same launch: "
+            "look whether something else used the machine then."
+        )
+    return (
+        f"Single requests alone, {slow} slower and {len(far) - slow} faster than the same prompt's "
+        "others, and no whole window: nothing that moved a figure as a whole."
+    )
+
+
+def _shown(findings: Findings) -> list[Measured]:
+    found = [Measured(each, None) for each in findings.ledger.baselines]
+    found += findings.ranked[:TOP]
+    again = None if findings.best is None else findings.ledger.confirmation(findings.best.record)
+    found += [Measured(again, None)] if again is not None and again.outcome == "ok" else []
+    return [*found, *([findings.plain] if findings.plain else [])]
+
+
+def _rows(far: Sequence[tuple[Measured, Level, Off]]) -> list[tuple[float, list[str]]]:
+    """How far off, and the cells: one row for a window, whatever stands out in it that way."""
+    found: dict[tuple[int, Level, int, bool], list[tuple[Measured, Level, Off]]] = {}
+    for each, level, off in far:
+        key = (each.record.trial, level, off.window, off.by > 0)
+        found.setdefault(key, []).append((each, level, off))
+    return [_row(together) for together in found.values()]
+
+
+def _row(together: Sequence[tuple[Measured, Level, Off]]) -> tuple[float, list[str]]:
+    each, level, first = together[0]
+    prompts = [off for *_, off in together if off.prompt is not None]
+    whole = [off for *_, off in together if off.prompt is None]
+    ratios = sorted(off.ratio for off in whole or prompts)
+    if whole:
+        prompt = f"all; {count(len(prompts), 'request')} by themselves" if prompts else MISSING
+    else:
+        prompt = escaped(first.prompt or "") if len(prompts) == 1 else f"{len(prompts)} requests"
+    speed = number(ratios[0], 3)
+    if len(ratios) > 1:
+        speed += f" to {number(ratios[-1], 3)}"
+    cells = [code(each.label), str(each.record.trial), str(level), str(first.window), prompt]
+    return max(abs(off.by) for *_, off in together), [*cells, speed]

@@ -1,1 +1,1 @@
-"""Which point to measure next."""
+"""The Optuna study, samplers, the staged search and its models."""

@@ -4,9 +4,9 @@ from dataclasses import dataclass, field
 
 from optuna.trial import Trial
 
+from tuner.config.point import Point
 from tuner.search.decision import Decision
 from tuner.search.given import GivenTrial
-from tuner.sweep.point import Point
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from tuner.measure.statistics import Interval
-from tuner.sweep.point import Point
+from tuner.config.point import Point
+from tuner.metrics.statistics import Interval
 
 Stage = Literal["anchors", "model", "check", "confirm", "stop", "sampler"]
 

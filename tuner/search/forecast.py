@@ -1,22 +1,24 @@
 """What every point of a space would give, as a ratio to the baseline, from what was measured."""
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import product
+from typing import Literal
 
 import numpy as np
 from scipy.special import ndtr
 
-from tuner.measure.statistics import Interval
-from tuner.search.coded import Coded, Floats, Indices
-from tuner.search.cycle_field import ROUGH, Roughs, fit_cycles
-from tuner.search.lengths import Lengths, shape_of
-from tuner.search.verdict import Figures, Verdict
-from tuner.sweep.level import Level
-from tuner.sweep.model import ObjectiveSpec
-from tuner.sweep.point import Point
+from tuner.config.load_level import Level
+from tuner.config.point import Point
+from tuner.config.schema import ObjectiveSpec
+from tuner.metrics.statistics import Interval
+from tuner.search.acceptance import AcceptanceCurve, Lengths, shape_of
+from tuner.search.cycle_time_fit import CycleModel
+from tuner.search.cycle_time_gp import ROUGH, Roughs, fit_cycles
+from tuner.search.encoding import Coded, Floats, Indices
+from tuner.search.observation import Figures, Verdict
 
 NOISE = (0.005, 0.03)
 """Relative standard deviation between launches of one point: the least that is taken for it
@@ -172,3 +174,99 @@ def _is_usable(verdict: Verdict, plain: Mapping[Level, Figures]) -> bool:
         return False
     shown = [verdict.levels.get(level) for level in plain]
     return bool(shown) and all(f and f.cycle_ms and f.accept_length for f in shown)
+
+
+Basis = Literal["measured", "curve", "bounds"]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """One point at one concurrency. An interval's ends are None where nothing shows the spread."""
+
+    point: Point
+    concurrency: int
+    cycle_ms: Interval
+    accept_length: Interval
+    basis: Basis
+    """Where the accept length is from. `bounds`: of a tree that was not measured; its value is the
+    pessimistic bound, the ends are the two bounds."""
+    decode_tok_s: Interval
+    """All streams together, prefill excluded."""
+    extrapolated: bool
+    """Verifies more tokens at once than any measured cycle."""
+
+
+def predict(
+    model: CycleModel,
+    curve: AcceptanceCurve,
+    point: Point,
+    concurrency: int,
+    measured: Mapping[Point, Interval] | None = None,
+) -> Prediction | None:
+    """None where cycle time or accept length are not determined by the measurements.
+
+    `measured` has accept lengths of points that were measured, which go before the curve.
+    """
+    cycle = model.cycle(point, concurrency)
+    found = _accept_length(curve, point, measured or {})
+    if cycle is None or found is None or cycle.value <= 0:
+        return None
+    length, basis = found
+    return Prediction(
+        point,
+        concurrency,
+        cycle,
+        length,
+        basis,
+        _rate(concurrency, length, cycle),
+        model.extrapolates(point, concurrency),
+    )
+
+
+def rank(
+    model: CycleModel,
+    curve: AcceptanceCurve,
+    points: Iterable[Point],
+    concurrency: int,
+    measured: Mapping[Point, Interval] | None = None,
+) -> list[Prediction]:
+    """Predictions of the points that have one, the fastest first."""
+    told = [predict(model, curve, point, concurrency, measured) for point in points]
+    found = [each for each in told if each is not None]
+    return sorted(found, key=lambda each: -each.decode_tok_s.value)
+
+
+def _accept_length(
+    curve: AcceptanceCurve, point: Point, measured: Mapping[Point, Interval]
+) -> tuple[Interval, Basis] | None:
+    if point in measured:
+        return measured[point], "measured"
+    steps, topk = point.num_steps, point.eagle_topk or 1
+    if steps is None:
+        return None
+    if topk == 1:
+        found = curve.accept_length(steps)
+        return None if found is None else (found, "curve")
+    low = curve.pessimistic_tree(steps, point.num_draft_tokens or steps + 1)
+    high = curve.optimistic_tree(steps, topk)
+    return None if low is None or high is None else (Interval(low, low, high), "bounds")
+
+
+def _rate(streams: int, length: Interval, cycle: Interval) -> Interval:
+    """streams * length / cycle; distances to the ends are added as those of independent errors."""
+    value = 1000 * streams * length.value / cycle.value
+    if length.low is None or length.high is None or cycle.low is None or cycle.high is None:
+        return Interval(value, None, None)
+    below = _joint(length.low / length.value, cycle.value / cycle.high)
+    if cycle.low <= 0:
+        return Interval(value, value * below, None)
+    above = _joint(length.high / length.value, cycle.value / cycle.low)
+    return Interval(value, value * below, value * above)
+
+
+def _joint(one: float, other: float) -> float:
+    """Two factors on the same side of 1, as independent deviations of the logarithm."""
+    if one <= 0 or other <= 0:
+        return 0.0
+    distance = math.hypot(math.log(one), math.log(other))
+    return math.exp(distance if one * other >= 1 else -distance)

@@ -3,8 +3,8 @@
 import math
 from collections.abc import Mapping
 
-from tuner.sweep.level import Level
-from tuner.sweep.model import ObjectiveSpec
+from tuner.config.load_level import Level
+from tuner.config.schema import ObjectiveSpec
 
 
 def objective(ratios: Mapping[Level, float], spec: ObjectiveSpec) -> float:

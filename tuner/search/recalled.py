@@ -10,10 +10,10 @@ from collections.abc import Mapping, Sequence, Set
 from dataclasses import dataclass
 from operator import lt
 
+from tuner.config.point import Point
 from tuner.search.asked import Asked
 from tuner.search.decision import Decision
-from tuner.search.verdict import Verdict
-from tuner.sweep.point import Point
+from tuner.search.observation import Verdict
 
 _STAGED = ("anchors", "model", "check")
 _WITHOUT_DRAWS = frozenset({"grid"})

@@ -4,9 +4,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol, TypeVar
 
+from tuner.config.point import Point
 from tuner.search.asked import Asked
-from tuner.search.verdict import Verdict
-from tuner.sweep.point import Point
+from tuner.search.observation import Verdict
 
 
 class _Proposal(Protocol):

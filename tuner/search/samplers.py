@@ -11,10 +11,17 @@ from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
-from tuner.sweep.model import SearchSpec
+from tuner.config.schema import SearchSpec
 
 if TYPE_CHECKING:
     from optuna._gp.acqf import BaseAcquisitionFunc
+
+from optuna.distributions import CategoricalDistribution, IntDistribution
+from optuna.trial import Trial
+
+from tuner.config.field_types import UNSET
+from tuner.config.point import Point
+from tuner.config.space import Space
 
 Floats = NDArray[np.float64]
 
@@ -117,3 +124,44 @@ def model_sampler(
 def generation_sampler(seed: int, trials: int) -> BaseSampler:
     """NSGA-II, which draws its first generation at random by itself."""
     return NSGAIISampler(seed=seed, population_size=population_size(trials))
+
+
+def combination(space: Space, point: Point) -> dict[str, Any]:
+    """The value of each dimension that makes `point`, which is one of the space's."""
+    return {name: _value(space, point, name) for name in space.dimensions}
+
+
+def _value(space: Space, point: Point, name: str) -> Any:
+    kind, _, key = name.partition(".")
+    allowed = space.dimensions[name]
+    same: tuple[Any, ...]  # spellings that make the same point
+    if kind == "env":
+        same = (dict(point.env).get(key, UNSET),)
+    elif kind == "flags":
+        flags = dict(point.flags)
+        same = (flags[key],) if key in flags else (False, UNSET)
+    elif name == "num_draft_tokens" and point.eagle_topk == 1:
+        same = allowed  # it follows from num_steps
+    elif name == "draft_tp" and point.draft_tp == "target":
+        same = ("target", space.tp)
+    else:
+        same = (getattr(point, name),)
+    wanted = {(type(value), value) for value in same}
+    return next(value for value in allowed if (type(value), value) in wanted)
+
+
+def distribution(values: Sequence[Any]) -> BaseDistribution:
+    """Integers in a row keep their order for the sampler; anything else is a set of choices."""
+    if all(type(value) is int for value in values):
+        low, high = min(values), max(values)
+        if sorted(values) == list(range(low, high + 1)):
+            return IntDistribution(low, high)
+    return CategoricalDistribution(values)
+
+
+def suggest(trial: Trial, name: str, how: BaseDistribution) -> Any:
+    """The sampler's value of one dimension."""
+    if isinstance(how, IntDistribution):
+        return trial.suggest_int(name, how.low, how.high)
+    assert isinstance(how, CategoricalDistribution)
+    return trial.suggest_categorical(name, how.choices)

@@ -12,16 +12,14 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from tuner.measure.statistics import Interval
-from tuner.search.coded import Coded, Floats, Indices, Mask
-from tuner.search.cycle_field import ROUGH, SMOOTH
+from tuner.config.point import Point
+from tuner.config.schema import ObjectiveSpec
+from tuner.metrics.statistics import Interval
+from tuner.search.cycle_time_gp import ROUGH, SMOOTH
 from tuner.search.decision import Decision, Stage
-from tuner.search.ending import MARGIN, best_measured, no_more
+from tuner.search.encoding import Coded, Floats, Indices, Mask
+from tuner.search.feasibility import chance_of_running
 from tuner.search.forecast import Forecast, Known, forecast
-from tuner.search.predicted import held, off, surprised, value_of
-from tuner.search.running import chance_of_running
-from tuner.sweep.model import ObjectiveSpec
-from tuner.sweep.point import Point
 
 SEEN = 2.0
 """And what launches can tell apart: so many standard deviations of one."""
@@ -284,3 +282,83 @@ def _has_chain(known: Known) -> bool:
         point.eagle_topk == 1 and all(each.reached for each in verdict.levels.values())
         for point, verdict in known.usable.items()
     )
+
+
+MARGIN = 0.01
+"""What an unmeasured point must be able to gain, as a share, to be worth a launch."""
+
+
+def best_measured(known: Known) -> float:
+    """The best so far as the run's lines and its screen have it: a launch's own figure."""
+    return max(known.told[point].value or 0.0 for point in known.answers)
+
+
+def no_more(
+    known: Known, goal: float, margin: float, left: int, near: Interval | None, checks: int
+) -> str:
+    """Why none of the `left` unmeasured points is launched.
+
+    `goal`: logarithm of the best ratio by all launches together, 0 of the baseline; `margin`: the
+    share that a point would have to gain; `near`: the ratio that is expected of the best of them,
+    None where none is likely to run; `checks`: launches that found nothing else.
+    """
+    whose = "the baseline"
+    if goal > 0:
+        best, by_all = f"{best_measured(known):.3f}", f"{math.exp(goal):.3f}"
+        more = "" if best == by_all else f", {by_all} by all launches together"
+        whose = f"the best so far ({best} times the baseline{more})"
+    which = f"none of {left} unmeasured points can"
+    if left == 1:
+        which = "the one unmeasured point cannot"
+    least = "the least that is worth a launch"
+    if margin > MARGIN:
+        least = "twice a launch's standard deviation"
+    words = f"{which} beat {whose} by more than {100 * margin:.1f} % ({least}), even at its best"
+    if near is not None:
+        bounds = "" if near.low is None else f" ({near.low:.2f} to {near.high:.2f})"
+        words += f"; {near.value:.2f}{bounds} times the baseline is expected of the nearest"
+    if checks:
+        words += f"; {checks} {'check' if checks == 1 else 'checks'} found nothing else"
+    return words
+
+
+SURPRISE = 0.05
+"""A prediction that is off by this share, and whose interval does not hold what came, surprises."""
+
+VAGUE = 4.0
+"""An interval whose ends are further apart than this factor says nothing that could hold."""
+
+
+def value_of(decision: Decision, known: Known) -> float | None:
+    """What was measured of its point; None where it was not, or did not run."""
+    verdict = known.told.get(decision.point) if decision.point else None
+    return verdict.value if verdict is not None and verdict.outcome == "ok" else None
+
+
+def off(decision: Decision, known: Known) -> float:
+    """Distance of the measured value from the predicted one, as a logarithm."""
+    value = value_of(decision, known)
+    if not value or decision.predicted is None:
+        return 0.0
+    return abs(math.log(value / decision.predicted.value))
+
+
+def outside(decision: Decision, known: Known) -> bool:
+    """Whether what was measured is not in the predicted interval."""
+    value, told = value_of(decision, known), decision.predicted
+    if value is None or told is None or told.low is None or told.high is None:
+        return False
+    return not told.low <= value <= told.high
+
+
+def held(decision: Decision, known: Known) -> bool:
+    """Whether a prediction allowed for what came, and not for next to anything."""
+    told = decision.predicted
+    if told is None or not told.low or told.high is None or told.high > VAGUE * told.low:
+        return False
+    return not outside(decision, known)
+
+
+def surprised(decision: Decision, known: Known) -> bool:
+    """Whether what came was not to be expected."""
+    return off(decision, known) > SURPRISE and outside(decision, known)

@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-from tuner.engine.simulated.__main__ import main
+from tuner.simulator.__main__ import main
 
 if __name__ == "__main__":
     visible = [int(each) for each in os.environ.get("CUDA_VISIBLE_DEVICES", "0,1").split(",")][:1]

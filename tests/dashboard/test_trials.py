@@ -1,0 +1,173 @@
+"""What optuna-dashboard shows of a run: every line of its ledger, from any state of its files."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from markdown_it import MarkdownIt
+from optuna.trial import Trial as OptunaTrial
+from optuna.trial import TrialState
+from optuna_dashboard import get_note
+
+from tests.report.make_run import Trial, chain, make_run
+from tests.report.test_html import hostile_run
+from tests.sweeps import Listener, tiny_sweep
+from tuner.dashboard.viewed import study_to_view
+from tuner.engines import make_engine
+from tuner.runner.sweep_run import begin_run, run_sweep
+from tuner.runs.run import Run
+from tuner.search.optuna_storage import sqlite_url
+
+
+def study_at(run: Run, url: str | optuna.storages.RDBStorage) -> optuna.Study:
+    return optuna.load_study(study_name=run.id, storage=url)
+
+
+def note_of(study: optuna.Study, number: int) -> str:
+    return get_note(OptunaTrial(study, study.trials[number]._trial_id))
+
+
+def seen(study: optuna.Study) -> list[dict[str, Any]]:
+    """All that is shown of each trial, but for when and by which id."""
+    return [
+        {
+            "state": trial.state,
+            "values": trial.values,
+            "params": trial.params,
+            "attributes": trial.user_attrs,
+            "system": trial.system_attrs,
+            "note": note_of(study, trial.number).replace(f"/{trial._trial_id}/", "/ID/"),
+        }
+        for trial in study.trials
+    ]
+
+
+class Looking(Listener):
+    """Opens the study whenever a launch begins."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.run: Run | None = None
+        self.looks: list[list[tuple[int, str]]] = []
+
+    def phase(self, phase: Any) -> None:
+        if phase.doing == "launching" and self.run is not None:
+            trials = study_at(self.run, sqlite_url(self.run.study_file)).trials
+            self.looks.append([(t.number, t.state.name) for t in trials])
+
+
+def test_a_run_is_shown_as_its_ledger_has_it_while_it_runs_and_made_anew(tmp_path: Path) -> None:
+    loaded = tiny_sweep(tmp_path, faults="{kind: oom-load, launches: [2]}", search="trials: 3")
+    run, looking = begin_run(tmp_path / "runs", loaded, None), Looking()
+    looking.run = run
+    run_sweep(loaded, run, make_engine(loaded.sweep), looking)
+    assert looking.looks[0] == [(0, "RUNNING")]
+    assert looking.looks[1] == [(0, "COMPLETE"), (1, "RUNNING")]
+    assert looking.looks[3] == [(0, "COMPLETE"), (1, "COMPLETE"), (2, "PRUNED"), (3, "RUNNING")]
+
+    study = study_at(run, sqlite_url(run.study_file))
+    records = run.records()
+    assert [trial.number for trial in study.trials] == [record.trial for record in records]
+    base, first, too_large, *_ = study.trials
+    assert (base.value, base.params["num_steps"]) == (1.0, 0)
+    assert too_large.system_attrs["constraints"] == [1.0]
+    assert too_large.user_attrs["reason"].startswith("OOM: ")
+    assert "cannot be served: OOM" in note_of(study, 2)
+    assert first.params["num_steps"] == records[1].at.num_steps
+    for name, value in records[1].metrics["1"].items():
+        if isinstance(value, int | float):
+            assert first.user_attrs[f"c1.{name}"] == value
+    assert "--speculative-num-steps" in note_of(study, 1)
+    answer = study.user_attrs["answer"]
+    assert answer in get_note(study)
+    assert f"trial {max(study.trials, key=lambda t: t.value or 0).number}: " in answer
+
+    live = seen(study)
+    assert study_to_view(run)[1] is None
+    run.study_file.unlink()
+    storage, note = study_to_view(run)
+    assert note is not None and "has no study.db" in note
+    assert seen(study_at(run, storage)) == live
+    assert not run.study_file.exists()
+
+
+def test_what_is_not_what_the_ledger_says_is_not_shown(tmp_path: Path) -> None:
+    """After a kill the study has a trial that runs for ever; after a cut-off line, one too many."""
+    loaded = tiny_sweep(tmp_path, search="trials: 2")
+    run = begin_run(tmp_path / "runs", loaded, None)
+    run_sweep(loaded, run, make_engine(loaded.sweep), Listener())
+    lines = run.trials_file.read_bytes().splitlines(keepends=True)
+    run.trials_file.write_bytes(b"".join(lines[:2]))
+    storage, note = study_to_view(run)
+    assert note is not None and "study.db is not what the ledger says" in note
+    assert len(study_at(run, storage).trials) == 2
+    run.trials_file.write_bytes(b"".join(lines))
+    with run.locked():
+        assert run.is_being_written
+        own = study_at(run, study_to_view(run)[0])
+        own.ask()
+        assert study_to_view(run)[1] is None  # it is not complete, but somebody completes it
+    assert not run.is_being_written
+    assert study_to_view(run)[1] is not None
+
+
+def test_an_interrupted_trial_does_not_run_for_ever(tmp_path: Path) -> None:
+    class Impatient(Listener):
+        def phase(self, phase: Any) -> None:
+            if phase.trial == 1 and phase.doing == "measuring":
+                raise KeyboardInterrupt
+
+    loaded = tiny_sweep(tmp_path, search="trials: 2")
+    run = begin_run(tmp_path / "runs", loaded, None)
+    with pytest.raises(KeyboardInterrupt):
+        run_sweep(loaded, run, make_engine(loaded.sweep), Impatient())
+    storage, note = study_to_view(run)
+    assert note is None
+    base, cut = study_at(run, storage).trials
+    assert (base.state, cut.state) == (TrialState.COMPLETE, TrialState.FAIL)
+    assert "no ledger line" in cut.user_attrs["reason"]
+
+
+def test_another_storage_has_all_of_it_and_other_studies_stay(tmp_path: Path) -> None:
+    url = sqlite_url(tmp_path / "team.db")
+    optuna.create_study(study_name="somebody else's", storage=url)
+    loaded = tiny_sweep(tmp_path, search=f"trials: 1, storage: '{url}', sampler: nsga2")
+    run = begin_run(tmp_path / "runs", loaded, None)
+    run_sweep(loaded, run, make_engine(loaded.sweep), Listener())
+    storage, note = study_to_view(run)
+    assert (note, str(storage.url)) == (None, url)
+    study = study_at(run, storage)
+    assert study.metric_names == ["speed-up at concurrency 1"]
+    assert study.trials[1].value == run.records()[1].metrics["1"]["speedup"]
+    assert len(optuna.get_all_study_names(url)) == 2
+    assert not run.study_file.exists()
+
+
+def test_nothing_that_a_run_holds_is_mark_up_in_a_note(tmp_path: Path) -> None:
+    """A model's name or a log line could otherwise run a script or fetch an image."""
+    run = hostile_run(tmp_path)
+    study = study_at(run, study_to_view(run)[0])
+    notes = [get_note(study), *(note_of(study, trial.number) for trial in study.trials)]
+    reader = MarkdownIt("commonmark", {"html": True}).enable("table")
+    for note in notes:
+        tokens = [t for top in reader.parse(note) for t in (top, *(top.children or ()))]
+        kinds = {token.type for token in tokens}
+        assert not kinds & {"html_inline", "html_block", "image", "heading_open"}, note
+        links = [str(t.attrs["href"]) for t in tokens if t.type == "link_open"]
+        assert all(link.startswith("/artifacts/") for link in links)
+    assert "alert(1)" in notes[2] and "OOM" in notes[4]
+
+
+def test_old_ledgers_are_shown(tmp_path: Path) -> None:
+    """What was measured before there were notes is shown with them."""
+    old = Run.open(Path("results/h200_placement/20261130-022458"))
+    study = study_at(old, study_to_view(old)[0])
+    lines = [json.loads(line) for line in old.trials_file.read_text().splitlines()]
+    assert len(study.trials) == len(lines)
+    assert study.trials[1].user_attrs["c8.output_tok_s"] == lines[1]["metrics"]["8"]["output_tok_s"]
+    best = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(1), 80.0), Trial(chain(2), 70.0)])
+    shown = study_at(best, study_to_view(best)[0])
+    assert shown.best_trial.number == 0, "no speculation is the best trial where it is fastest"
+    assert shown.user_attrs["answer"] == "no speculation"

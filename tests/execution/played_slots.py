@@ -1,0 +1,170 @@
+"""Launches that take no time and windows that are known, for what must not depend on a busy
+machine.
+
+In a module of its own: processes of slots import it anew.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from tests.metrics.make import World
+from tests.played import speed
+from tuner.config.point import Point
+from tuner.execution.executor import Finished, Job, lost, perform, report_over
+from tuner.execution.launch import Attempt, Rig
+from tuner.execution.progress import Phase
+from tuner.execution.slot_layout import Slot
+from tuner.metrics.samples import Request, Window
+from tuner.runner.budget import Clock
+from tuner.runs.run_folder import RunFolder
+from tuner.server.base import ServerConfig
+from tuner.simulator.engine import SimulatedEngine
+
+LAUNCH_S = 0.05
+SLOWED = 0.9
+"""Speed in a slot with servers beside it, over that of one alone."""
+
+
+class PlayedServer:
+    """Answers at once."""
+
+    url, engine_version, launch_s, gpus = "", "0.5.17", LAUNCH_S, None
+    info: dict[str, Any] = {"simulated": {}}  # noqa: RUF012
+
+    def flush_cache(self) -> None: ...
+
+    def counters(self) -> None: ...
+
+    def set_steps(self, steps: int) -> None: ...
+
+    def stop(self) -> None: ...
+
+
+class SleepingEngine(SimulatedEngine):
+    """A launch is a sleep, long enough for another one to begin meanwhile."""
+
+    def launch(self, config: ServerConfig, log: Path, launch_id: int) -> Any:
+        time.sleep(LAUNCH_S)
+        return PlayedServer()
+
+
+class PlayedEngine(SimulatedEngine):
+    """A launch is nothing."""
+
+    def launch(self, config: ServerConfig, log: Path, launch_id: int) -> Any:
+        return PlayedServer()
+
+
+@dataclass(frozen=True)
+class KnownRig(Rig):
+    """Windows by the point alone: the same wherever it is measured, slower beside others."""
+
+    slowed: bool | None = None
+    """Whether others are beside it; None: by its role."""
+
+    def _warm_up(self, server: Any, phase: Phase, attempt: Attempt) -> None: ...
+
+    def _window(self, server: Any, requests: Any, level: int, keep: Any = "nothing") -> Window:
+        raise AssertionError("nothing is sent")
+
+    def _measure(self, server: Any, phase: Phase, attempt: Attempt) -> None:
+        """Beside others everything is slower alike."""
+        assert phase.concurrency is not None
+        slowed = phase.role in ("abreast", "candidate") if self.slowed is None else self.slowed
+        share = SLOWED if slowed else 1.0
+        attempt.taken[phase.point].add(phase.concurrency, known_window(phase.point, share), 0.01)
+
+
+def known_measure(_rig: Rig, _server: Any, phase: Phase, attempt: Attempt) -> None:
+    """In the place of `Rig._measure`."""
+    assert phase.concurrency is not None
+    attempt.taken[phase.point].add(phase.concurrency, known_window(phase.point), 0.01)
+
+
+def known_window(point: Point | None, share: float = 1.0) -> Window:
+    """Its own noise for each point."""
+    world = World(round(speed(point) * 1000), 8, 0.003, 0.003)
+    return world.windows(1, share * speed(point) / 50)[0]
+
+
+def known_bare(rig: Rig) -> KnownRig:
+    """In the place of `job.bare`."""
+    requests = {level: (Request("p", "chat", "hi"),) for level in rig.requests}
+    return KnownRig(rig.engine, rig.sweep, RunFolder(rig.run.path), requests, None, print)
+
+
+@dataclass
+class PlayedTime:
+    """The clock of a run whose launches take ten minutes each, also side by side."""
+
+    minutes: float = 0.0
+
+    @property
+    def clock(self) -> Clock:
+        return Clock(lambda: 60 * self.minutes, lambda: EVENING + timedelta(minutes=self.minutes))
+
+
+EVENING = datetime.fromisoformat("2026-11-30T22:00:00+01:00")
+LAUNCH_MIN = 10.0
+
+
+@dataclass
+class _Played:
+    job: Job
+    ends: float
+    alone: bool
+
+
+@dataclass
+class PlayedSlots:
+    """Slots in this process: see `places.Places`. Launches end in the order of their time, of equal
+    ones the last slot's first."""
+
+    rig: Rig
+    report: Callable[[Phase], None]
+    count: int
+    time: PlayedTime
+    lose: set[int] = field(default_factory=set)
+    """Launches whose process dies."""
+    busy: list[int] = field(default_factory=list)
+    """How many ran, whenever one ended."""
+    running: dict[int, _Played] = field(default_factory=dict)
+    ran: list[tuple[str, float]] = field(default_factory=list)
+    """Role and end of each launch."""
+
+    def submit(self, job: Job) -> None:
+        number = min(set(range(self.count)) - {*self.running})
+        for each in self.running.values():
+            each.alone = False
+        ends = self.time.minutes + LAUNCH_MIN
+        self.running[number] = _Played(job, ends, not self.running)
+
+    def wait(self) -> Finished:
+        self.busy.append(len(self.running))
+        number = min(self.running, key=lambda each: (self.running[each].ends, -each))
+        played = self.running.pop(number)
+        self.time.minutes = max(self.time.minutes, played.ends)
+        self.ran.append((played.job.phase.role, self.time.minutes))
+        rig = replace(known_bare(self.rig), slowed=not played.alone)
+        slot = Slot(number, (str(number),))
+
+        def said(phase: Phase) -> None:
+            self.report(replace(phase, place=slot.name))
+
+        if played.job.launch_id in self.lose:
+            done = lost(played.job, "it was played")
+            said(played.job.phase)
+        else:
+            done = perform(rig, played.job, said)
+        line = slot.line(alone=played.alone, slots=self.count)
+        finished = Finished(played.job, replace(done, place=line))
+        report_over(finished, self.report)
+        return finished
+
+    def close(self) -> list[Finished]:
+        self.running.clear()
+        return []

@@ -1,0 +1,146 @@
+"""The structure of the package: the order of rooms, owners of libraries, the wall clock."""
+
+import ast
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+PACKAGE = Path("tuner")
+
+ROOMS = (
+    "core",
+    "config",
+    "metrics",
+    "loadgen",
+    "server",
+    "sglang",
+    "simulator",
+    "endpoint",
+    "engines",
+    "runs",
+    "search",
+    "execution",
+    "analysis",
+    "workers",
+    "dashboard",
+    "runner",
+    "report",
+    "compare",
+    "preflight",
+    "cli",
+)
+"""Lowest first. A room imports only itself and the rooms before it."""
+
+OWNERS = {
+    "aiohttp": {"simulator"},  # the HTTP server
+    "click": {"cli"},
+    "httptools": {"loadgen"},
+    "jinja2": {"report"},
+    "markdown_it": {"report"},
+    "matplotlib": {"report", "compare"},
+    "msgspec": {"runs"},  # trials.jsonl
+    "numpy": {"metrics", "search"},
+    "optuna": {"search", "workers", "dashboard"},
+    "optuna_dashboard": {"dashboard"},
+    "orjson": {"loadgen"},
+    "pandas": {"report"},
+    "psutil": {"server"},
+    "pydantic": {"config", "runs"},
+    "pydantic_core": {"config", "runs"},
+    "pynvml": {"runs", "server"},  # machine facts; GPU memory, clocks and energy
+    "ray": {"execution"},
+    "rich": {"cli"},
+    "scipy": {"metrics", "search"},
+    "sqlalchemy": {"search", "workers", "dashboard"},
+    "threadpoolctl": {"search"},
+    "yaml": {"config", "simulator"},  # the sweep file; presets
+}
+"""Rooms that may import a third-party library."""
+
+CHILDREN = ("tuner/sglang/tokenizer_child.py", "tuner/sglang/nccl/child.py")
+"""Scripts that run under the server's interpreter, with torch and transformers."""
+
+WALL_CLOCK = {
+    "dashboard/shown.py",  # dates
+    "execution/trial.py",
+    "preflight/plan.py",  # how far off a deadline is
+    "runner/budget.py",  # a deadline is a wall-clock time
+    "runner/status_writer.py",  # dates
+    "runs/run.py",  # names and dates
+    "runs/status.py",
+    "simulator/openai_routes.py",  # an epoch that SGLang sends
+    "simulator/protocol.py",
+}
+"""Modules that may read the wall clock. Only a name, a date or a deadline needs it."""
+
+
+def modules() -> list[Path]:
+    """Return the package's modules without the plug-in, which runs inside SGLang."""
+    return [p for p in sorted(PACKAGE.rglob("*.py")) if "plugin" not in p.parts]
+
+
+def room_of(path: Path) -> str:
+    return path.relative_to(PACKAGE).parts[0].removesuffix(".py")
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Yield the dotted names that a module imports, `tuner.core` for `from tuner import core`."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            if node.module == "tuner":
+                yield from (f"tuner.{alias.name}" for alias in node.names)
+            else:
+                yield node.module or ""
+
+
+def test_rooms_import_only_downwards() -> None:
+    """A change in a low room must not break a room that its author cannot see."""
+    offenders = [
+        f"{path} imports {name}"
+        for path in modules()
+        if room_of(path) in ROOMS
+        for name in imports(path)
+        if name.startswith("tuner.") and not _is_below(name.split(".")[1], room_of(path))
+    ]
+    assert offenders == []
+
+
+def _is_below(imported: str, room: str) -> bool:
+    if imported.startswith("__"):
+        return True  # the package's own names
+    return imported in ROOMS and ROOMS.index(imported) <= ROOMS.index(room)
+
+
+def test_every_room_has_a_place_in_the_order() -> None:
+    folders = {path.name for path in PACKAGE.iterdir() if (path / "__init__.py").exists()}
+    files = {path.stem for path in PACKAGE.glob("*.py") if not path.stem.startswith("__")}
+    assert folders | files == set(ROOMS)
+
+
+def test_libraries_are_imported_only_by_their_owners() -> None:
+    """Replacing a library must not be a search through all rooms."""
+    known = {"tuner", "__future__", *sys.stdlib_module_names}
+    offenders = [
+        f"{path} imports {name}"
+        for path in modules()
+        if path.as_posix() not in CHILDREN
+        for name in imports(path)
+        if (top := name.split(".")[0]) not in known and room_of(path) not in OWNERS.get(top, set())
+    ]
+    assert offenders == []
+
+
+def test_wall_clock_is_read_only_for_dates() -> None:
+    """The wall clock steps (NTP, a suspended machine): durations must not be taken from it."""
+    clocks = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow"}
+    offenders = [
+        str(path)
+        for path in modules()
+        if path.relative_to(PACKAGE).as_posix() not in WALL_CLOCK
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in clocks
+    ]
+    assert offenders == []

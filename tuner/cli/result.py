@@ -1,0 +1,217 @@
+"""What a sweep prints when it is through: its result, as text for people."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from textwrap import fill
+
+import click
+from rich.console import Console
+from rich.table import Table
+
+from tuner.analysis.baselines import disagreement
+from tuner.analysis.best_per_level import speedups_of
+from tuner.analysis.request_rates import crossing_words, overload_words
+from tuner.analysis.summary import Result, far_words, held_out_speedups
+from tuner.analysis.winner import objective_of
+from tuner.config.load_level import at, level_in, named
+from tuner.config.schema import Sweep
+from tuner.metrics.level_metrics import speed_words
+from tuner.metrics.statistics import Interval, Metric
+from tuner.report.outputs import outputs_words, task_words
+from tuner.runs.records import TrialRecord
+from tuner.runs.slot_interference import side_words
+
+COLUMNS = ("speed-up", "AL", "first", "TTFT", "TPOT")
+"""After the throughput that the run maximised."""
+UNLIMITED = 10_000
+"""A width that no table reaches."""
+_KEPT = "\xa0"
+"""A space that no line ends at."""
+TOP = 10
+"""Candidates that the result table shows."""
+
+
+def show_result(result: Result, sweep: Sweep, report: Path) -> None:
+    """Print what a run found: the best candidates beside the baseline, the answer, the report."""
+    records = _ranked(result, sweep)
+    console = Console(highlight=False, markup=False, soft_wrap=False)
+    simulated = " (simulated)" if any(each.engine == "simulated" for each in records) else ""
+    metrics = {} if result.baseline is None else result.baseline.metrics
+    metric, titles = sweep.search.objective.metric, dict[str, str]()
+    for level in sweep.workload.levels:
+        shown = level_in(str(level), metrics) if str(level) in metrics else level
+        titles[str(level)] = f"{sweep.name}{simulated}, {named(shown)}"
+    tables = [_table(title, records, level, metric) for level, title in titles.items()]
+    unlimited = console.options.update(width=UNLIMITED)
+    if all(console.measure(each, options=unlimited).minimum <= console.width for each in tables):
+        for table in tables:
+            console.print(table)
+        click.echo(_fitted(_legend(metric), console.width))
+    else:  # a table that does not fit would lose digits; half of them would be another layout
+        for name, title in titles.items():
+            click.echo("\n".join(_lines(title, records, name, metric, console.width)))
+        click.echo(_fitted(_legend(metric), console.width))
+    first, *rest = _answer(result).splitlines()
+    click.echo("\n".join([f"{first}{simulated}", *rest]))
+    click.echo(f"report: {report}")
+    if result.best is not None:
+        click.echo(f"launch it: {report.parent / 'best.sh'}")
+
+
+def _ranked(result: Result, sweep: Sweep) -> list[TrialRecord]:
+    spec = sweep.search.objective
+    candidates = [each for each in result.settled.ledger.candidates if each.metrics]
+    if sweep.engine.kind == "endpoint":
+        # One that does not speculate is recorded as a baseline.
+        return [each for each in result.settled.ledger.records if each.metrics]
+    measured = [
+        (value, record)
+        for record in candidates
+        if (value := objective_of(record, spec)) is not None
+    ]
+    first = result.fastest.trial if result.fastest else None  # a tie's need not be the highest
+    far = {record.trial for record in result.far} | result.limits.trials
+    measured.sort(key=lambda pair: (pair[1].trial != first, pair[1].trial in far, -pair[0]))
+    ranked = [record for _, record in measured]
+    plain = [each for each in (result.baseline, result.plain) if each is not None]
+    return [*plain, *ranked[:TOP]]
+
+
+def _table(title: str, records: list[TrialRecord], level: str, metric: Metric) -> Table:
+    table = Table(title=title, title_justify="left")
+    table.add_column("configuration", overflow="fold", min_width=24)
+    speed = speed_words(metric).replace(" ", "\n")  # in one line it would cost the narrow terminal
+    for name in (speed, *COLUMNS):
+        table.add_column(name, justify="right", no_wrap=True)
+    for record in records:
+        table.add_row(_name(record, records), *_cells(record, level, records, metric))
+    return table
+
+
+def _lines(
+    title: str, records: list[TrialRecord], level: str, metric: Metric, width: int
+) -> Iterator[str]:
+    """The tables' figures for a terminal that is too narrow for one of them; what a server has no
+    figure of is left out."""
+    yield _fitted(title, width)
+    for record in records:
+        yield _fitted(_name(record, records), width)
+        names = (speed_words(metric), *COLUMNS)
+        cells = zip(names, _cells(record, level, records, metric), strict=True)
+        figures = [f"{n}: {cell}".replace(" ", _KEPT) for n, cell in cells if cell != "-"]
+        yield _fitted("; ".join(figures), width, "  ")
+
+
+def _legend(metric: Metric) -> str:
+    return (
+        f"speed-up: of {speed_words(metric)} over no speculation; AL: accept length, tokens a "
+        "verify; first: accept rate at position 1; TTFT, TPOT: p50 in ms"
+    )
+
+
+def _fitted(text: str, width: int, indent: str = "") -> str:
+    """Lines that end between words; a word alone may be longer than the terminal is wide."""
+    return fill(
+        text,
+        max(width, len(indent) + 1),
+        initial_indent=indent,
+        subsequent_indent=indent,
+        break_long_words=False,
+        break_on_hyphens=False,
+    ).replace(_KEPT, " ")
+
+
+def _name(record: TrialRecord, beside: list[TrialRecord]) -> str:
+    """A server that was measured alone is nobody's baseline."""
+    compared = record.role == "baseline" and len(beside) > 1
+    return f"{record.label} (baseline)" if compared else record.label
+
+
+def _cells(record: TrialRecord, level: str, beside: list[TrialRecord], metric: Metric) -> list[str]:
+    """The throughput, then the cells of COLUMNS."""
+    compared = record.role == "baseline" and len(beside) > 1
+    figures = record.metrics.get(level, {})
+    return [
+        _number(figures.get(metric), 1),
+        "1" if compared else _number(figures.get("speedup"), 3),
+        _number(figures.get("accept_length"), 2),
+        _number(figures.get("accept_rate_first"), 2),
+        _number(figures.get("ttft_ms_p50"), 1),
+        _number(figures.get("tpot_ms_p50"), 2),
+    ]
+
+
+def _number(value: float | None, digits: int) -> str:
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def _answer(result: Result) -> str:
+    apart = disagreement(result.settled.baselines)
+    doubt = [] if apart is None else [f"doubtful: {apart}"]
+    if result.best is None or result.best.at is None:  # the verdict names those of other outputs
+        lines = [result.verdict, *doubt, *_alike(result), *_workers(result), *_elsewhere(result)]
+        return "\n".join(lines)
+    shown = []
+    for level, ratio in result.speedup.items():
+        shown.append(f"{_times(ratio)} {at(level)}")
+    lines = [f"best: {result.best.label}", f"speed-up over the baseline: {'; '.join(shown)}"]
+    lines += doubt
+    if result.confirmed is not None:
+        again = [_times(ratio) for ratio in speedups_of(result.confirmed).values()]
+        lines.append(f"with a launch of its own: {'; '.join(again)}")
+        if unseen := held_out_speedups(result.confirmed):
+            again = [_times(ratio) for ratio in unseen.values()]
+            lines.append(f"on prompts that it was not chosen on: {'; '.join(again)}")
+    if result.plain is not None and result.best is not result.plain:
+        alone = [_times(ratio) for ratio in speedups_of(result.plain).values()]
+        lines.append(f"its settings alone, without speculation: {'; '.join(alone)}")
+    lines += _alike(result)
+    lines += [f"outputs: {line}" for line in outputs_words(result.outputs, result.best.metrics)]
+    if result.baseline is not None and result.confirmed is not None:
+        scores = task_words(result.baseline.task, result.confirmed.task)
+        lines += [f"task: {scores}"] if scores else []
+    lines += [w for w in (crossing_words(result.by_rate), overload_words(result.by_rate)) if w]
+    lines += side_words(result.settled.ledger)
+    if result.limits.asked or result.limits.broken:
+        lines.append(result.limits.words())
+    lines += _workers(result)
+    if result.far:
+        lines.append(far_words(result.settled.ledger, result.far))
+    lines += _elsewhere(result)
+    return "\n".join(lines)
+
+
+def _workers(result: Result) -> list[str]:
+    """Of a worker's run: who else measured what, and that the answer is another one's."""
+    if result.worker is None:
+        return []
+    faster = result.worker.faster(result.fastest_value)
+    return [*([faster] if faster else []), result.worker.words(result.trials)]
+
+
+def _alike(result: Result) -> list[str]:
+    """What may as well be as fast as the answer, as the report has it."""
+    if not result.alike:
+        return []
+    it = "no speculation" if result.best is None else "it"
+    return [f"not told apart from {it}: {'; '.join(each.label for each in result.alike)}"]
+
+
+def _times(ratio: Interval) -> str:
+    """`1.285x (0.933 to 1.462)`."""
+    spread = "" if ratio.low is None else f" ({ratio.low:.3f} to {ratio.high:.3f})"
+    return f"{ratio.value:.3f}x{spread}"
+
+
+def _elsewhere(result: Result) -> Iterator[str]:
+    """The levels at which something else than the answer is the fastest; of a single level that
+    is what the answer was chosen from."""
+    if len(result.by_level) < 2:
+        return
+    answer = result.best or result.baseline
+    for level, found in result.by_level.items():
+        if answer is not None and found.record.trial != answer.trial:
+            point = found.record.at
+            name = found.record.label
+            ratio = "" if point is None else f" ({found.speedup.value:.3f}x)"
+            yield f"fastest {at(level)}: {name}{ratio}"

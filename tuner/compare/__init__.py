@@ -1,0 +1,1 @@
+"""compare-report, and result files of other benchmarks."""

@@ -1,0 +1,207 @@
+"""A comparison in words: for a terminal, and as Markdown."""
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+from matplotlib.figure import Figure
+
+from tuner.compare.columns import (
+    FASTER,
+    NOT_COMPARABLE,
+    REFERENCE,
+    SLOWER,
+    Row,
+    cells_of,
+    reasons_of,
+)
+from tuner.compare.comparison import GATED, Comparison
+from tuner.compare.sources import BEST
+from tuner.config.load_level import named
+from tuner.report.figures import style
+from tuner.report.formatting import code, escaped, markdown_table, text_table
+from tuner.report.html import inline_svg, page
+
+CAVEAT = (
+    "Intervals are 95 %, from the spread between windows and prompts within one launch; two "
+    "launches of one configuration can differ by more."
+)
+OVERALL = "best over all levels"
+"""Of a run; a section's best candidate is the best at its level."""
+BEHIND = (
+    "configuration",
+    "accept rate",
+    "by position",
+    "cycle",
+    "energy per token",
+    "GPU memory, GiB",
+)
+
+
+def verdict_words(row: Row) -> str:
+    """`slower, -5.0 % (95 % interval -6.2 % to -3.9 %)`, or why there is no verdict."""
+    if not row.compared or row.ratio is None:
+        return row.verdict
+    percent = [
+        "-" if each is None else f"{100 * (each - 1):+.1f} %"
+        for each in (row.ratio.value, row.ratio.low, row.ratio.high)
+    ]
+    return f"{row.verdict}, {percent[0]} (95 % interval {percent[1]} to {percent[2]})"
+
+
+def comparison_text(comparison: Comparison) -> str:
+    """For a terminal."""
+    simulated, reference = comparison.simulated, comparison.reference
+    lines = [f"{'simulated runs' if simulated else 'runs'}, reference {reference}:"]
+    for run in comparison.runs:
+        where = "" if run.foreign else f"; GPUs: {run.gpus}"
+        lines.append(f"  {run.letter}  {run.name}  ({run.engine}{where})")
+        if not run.foreign:
+            lines.append(f"     {OVERALL}: {run.best or 'none'}")
+    if comparison.differences:
+        lines += ["they differ in:", *(f"  {line}" for line in comparison.differences)]
+    if comparison.notes:
+        lines += ["to know of the figures:", *(f"  {note}" for note in comparison.notes)]
+    for (level, what), rows in comparison.groups():
+        short = [[*cells[:-1], cells[-1].split(":")[0]] for cells in map(cells_of, rows)]
+        lines += ["", f"{named(level)}, {_heading(what, rows)} (times in ms)"]
+        lines.append(text_table(_header(comparison), short))
+        lines += [line for row in rows for line in _behind(row)]
+    if comparison.unshared:
+        lines += ["", "not in all runs:", *(f"  {line}" for line in comparison.unshared)]
+    return "\n".join([*lines, "", CAVEAT])
+
+
+def _behind(row: Row) -> Iterator[str]:
+    """The lines under a table that a terminal is too narrow to have in it."""
+    if row.verdict.startswith(NOT_COMPARABLE):
+        yield f"  {row.run} is {row.verdict}"
+    told = [row.configuration] if row.configuration not in (None, row.what) else []
+    told += [f"{name} {words}" for name, words in reasons_of(row)]
+    if told:
+        yield f"  {row.run}: {'; '.join(map(str, told))}"
+
+
+def _heading(what: str, rows: Sequence[Row]) -> str:
+    """`best candidate there: 3 steps, 4 tokens`; where runs have different ones, each with its
+    letter."""
+    if what != BEST:
+        return what
+    found = {row.run: row.configuration for row in rows if row.configuration is not None}
+    one = set(found.values())
+    if len(one) == 1:
+        return f"{what} there: {one.pop()}"
+    return f"{what} there: " + "; ".join(f"{run} {label}" for run, label in found.items())
+
+
+def comparison_markdown(
+    comparison: Comparison, figure: str | None = None, gate: Sequence[str] = ()
+) -> str:
+    """For a pull request or a page; `figure` is an image to be shown behind the verdicts, `gate`
+    what a gate says."""
+    lines = [f"# Comparison{' (simulated)' if comparison.simulated else ''}", ""]
+    if comparison.simulated:
+        lines += ["> **Simulated.** None of these numbers was measured on hardware.", ""]
+    lines += [f"- {_bold(row)}" for row in comparison.rows if row.verdict != REFERENCE]
+    lines += [""] + [f"- {escaped(words)}" for words in gate] + ([""] if gate else [])
+    lines += [*([figure, ""] if figure else []), "## What is compared", ""]
+    rows = [
+        [run.letter, code(run.name), escaped(run.engine), escaped(run.gpus), code(run.best or "")]
+        for run in comparison.runs
+    ]
+    lines.append(markdown_table(["run", "name", "engine", "GPUs", OVERALL], rows, 5))
+    for heading, told in (
+        ("The runs differ in:", comparison.differences),
+        ("To know of the figures:", comparison.notes),
+    ):
+        if told:
+            lines += ["", heading, "", *(f"- {escaped(line)}" for line in told)]
+    for (level, what), found in comparison.groups():
+        table = markdown_table(
+            [*map(escaped, _header(comparison))],
+            [[*map(escaped, cells_of(row))] for row in found],
+            1,
+        )
+        lines += [
+            "",
+            f"## {named(level).capitalize()}, {escaped(_heading(what, found))}",
+            "",
+            "Times in ms.",
+            "",
+            table,
+        ]
+        lines += ["", markdown_table(["run", *BEHIND], [_behind_cells(row) for row in found], 7)]
+    if comparison.unshared:
+        lines += ["", "## Not in all runs", ""]
+        lines += [f"- {escaped(line)}" for line in comparison.unshared]
+    return "\n".join([*lines, "", CAVEAT]) + "\n"
+
+
+def _bold(row: Row) -> str:
+    word, comma, rest = verdict_words(row).partition(", " if row.compared else ": ")
+    which = f" ({row.configuration})" if row.what == BEST and row.configuration else ""
+    place = f"{row.run}, {named(row.concurrency)}, {row.what}{which}"
+    return f"{escaped(place)}: **{escaped(word)}**{comma}{escaped(rest)}"
+
+
+def _behind_cells(row: Row) -> list[str]:
+    known = {"configuration": row.configuration or "-", **dict(reasons_of(row))}
+    return [row.run, *(escaped(known.get(name, "-")) for name in BEHIND)]
+
+
+def _header(comparison: Comparison) -> list[str]:
+    words = comparison.metric.removesuffix("_tok_s")
+    header = ["run", f"{words} tok/s", f"ratio to {comparison.reference}", "TTFT p50/p90/p99"]
+    launch = "launch (model time)" if comparison.simulated else "launch"
+    return [*header, "TPOT p50/p90/p99", "accept length", launch, "verdict"]
+
+
+NAME = "ratios"
+
+
+def comparison_page(comparison: Comparison, gate: Sequence[str] = ()) -> str:
+    """The page; needs no network and no other file. `gate`: what a gate says, as lines."""
+    shown = [row for row in comparison.rows if row.compared and row.what in GATED]
+    names = " and ".join(run.name for run in comparison.runs)
+    title = f"{names}{' (simulated)' if comparison.simulated else ''}"
+    if not shown:
+        return page(comparison_markdown(comparison, gate=gate), title, {})
+    alt = f"Ratios to {comparison.reference} with 95 % intervals: {'; '.join(map(_words, shown))}"
+    with TemporaryDirectory() as folder:
+        drawn = _ratios(comparison, shown, Path(folder), alt)
+        svg = (Path(folder).parent / drawn.svg).read_text("utf-8")
+    figure = inline_svg(svg, NAME, alt)
+    return page(
+        comparison_markdown(comparison, f"![{escaped(alt)}]({NAME})", gate), title, {NAME: figure}
+    )
+
+
+def _words(row: Row) -> str:
+    assert row.ratio is not None
+    return f"{_label(row)} {row.ratio.value:.3f}, {row.verdict}"
+
+
+def _label(row: Row) -> str:
+    return f"{row.run}, {row.what} at {row.concurrency}"
+
+
+def _ratios(comparison: Comparison, shown: list[Row], folder: Path, alt: str) -> style.Drawn:
+    """A line for each server: its ratio and interval beside that of the reference, 1."""
+    with style.style():
+        figure = Figure(figsize=(7.2, 1.2 + 0.32 * len(shown)), layout="constrained")
+        ax = figure.subplots()
+        for place, row in enumerate(shown):
+            bounds = row.ratio
+            assert bounds is not None and bounds.low is not None and bounds.high is not None
+            colour = {FASTER: style.BLUE, SLOWER: style.VERMILLION}.get(row.verdict, "black")
+            ax.plot([bounds.low, bounds.high], [place, place], color=colour, linewidth=2)
+            ax.plot([bounds.value], [place], marker="o", color=colour)
+        ax.axvline(1.0, color="black", linewidth=1)
+        ax.set_yticks(range(len(shown)), [_label(row) for row in shown])
+        ax.set_ylim(len(shown) - 0.5, -0.5)
+        ax.margins(x=0.1)
+        ax.grid(False, axis="y")
+        words = comparison.metric.removesuffix("_tok_s")
+        ax.set_xlabel(f"ratio of {words} tok/s to {comparison.reference}, 95 % interval")
+        style.title(figure, f"Ratios to {comparison.reference}", comparison.simulated)
+        return style.save(figure, folder, NAME, alt)

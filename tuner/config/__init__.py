@@ -1,0 +1,1 @@
+"""The sweep file: schema, loader, dimensions, the space of points, prompts."""

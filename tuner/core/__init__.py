@@ -1,0 +1,1 @@
+"""Errors, atomic file writes, secrets and Markdown: what every room uses."""

@@ -1,0 +1,1 @@
+"""What optuna-dashboard shows of a run."""

@@ -1,0 +1,128 @@
+"""The notes of the dashboard, in Markdown; what users and servers wrote is escaped in them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from tuner.analysis.winner import objective_of
+from tuner.config.load_level import at, axis, level_of
+from tuner.config.schema import Sweep
+from tuner.core.markdown import MISSING, block, code, escaped, markdown_table
+from tuner.runs.latency_limits import broken_words
+from tuner.runs.ledger import is_simulated
+from tuner.runs.records import TrialRecord
+from tuner.runs.run import Run
+from tuner.server.base import Command
+from tuner.server.launch_script import launch_script
+
+_ROLES = {
+    "baseline": "The baseline: no speculation. Every speed-up is a ratio to it.",
+    "candidate": "A candidate.",
+    "confirm": "The winner once more, on a server of its own.",
+    "plain": "The winner's settings without speculation.",
+    "abreast": "No speculation in every place at once: what servers side by side do to each other.",
+}
+_COLUMNS = {
+    "output_tok_s": "output tok/s",
+    "decode_tok_s": "decode tok/s",
+    "accept_length": "accept length",
+    "cycle_ms": "cycle ms",
+    "ttft_ms_p50": "TTFT p50 ms",
+    "tpot_ms_p50": "TPOT p50 ms",
+}
+
+
+def trial_note(record: TrialRecord, sweep: Sweep) -> str:
+    """What a trial is, what came of it, why it was launched, its doubts and its launch."""
+    what = "" if record.at is None else f" {code(record.at.label())}"
+    parts = [f"{_ROLES[record.role]}{what}"]
+    value = objective_of(record, sweep.search.objective)
+    if record.role != "baseline" and value is not None:
+        parts.append(f"**{value:.3f} times the baseline** ({_kind(sweep)}).")
+    if record.failure is not None:
+        kind = "It cannot be served" if record.outcome == "infeasible" else "It failed"
+        parts.append(f"**{kind}: {escaped(record.failure)}.** {escaped(record.message or '')}")
+    if record.broken:
+        parts.append(
+            f"**It breaks limits:** {escaped(broken_words(record.broken, record.metrics))}."
+        )
+    if record.metrics:
+        parts.append(_figures(record.metrics))
+    if record.decision is not None:
+        parts.append(f"Why it was launched ({record.decision.stage}): {_why(record)}")
+    if record.warm_steps:
+        steps = ", ".join(map(str, record.warm_steps))
+        parts.append(f"Its server was switched between chain lengths: {steps} steps.")
+    if record.checks:
+        parts.append("\n".join(f"- {_check(each)}" for each in record.checks))
+    if record.command is not None:
+        script = launch_script(Command.from_json(record.command)).partition("\nset -eu\n")[2]
+        parts.append(f"The launch:\n\n{block(script, 'bash')}")
+    return "\n\n".join(parts)
+
+
+def _figures(metrics: Mapping[str, Mapping[str, Any]]) -> str:
+    rows = [
+        [level, *(_number(figures.get(name)) for name in _COLUMNS), _speedup(figures)]
+        for level, figures in metrics.items()
+    ]
+    return markdown_table(
+        [axis([level_of(each) for each in metrics]), *_COLUMNS.values(), "speed-up (95 %)"], rows, 0
+    )
+
+
+def _number(value: float | None) -> str:
+    return MISSING if value is None else f"{value:.{2 if abs(value) < 100 else 1}f}"
+
+
+def _speedup(figures: Mapping[str, Any]) -> str:
+    value, low, high = (figures.get(f"speedup{end}") for end in ("", "_low", "_high"))
+    if value is None:
+        return MISSING
+    interval = "" if low is None or high is None else f" ({low:.3f} to {high:.3f})"
+    return f"{value:.3f}{interval}"
+
+
+def _why(record: TrialRecord) -> str:
+    decision = record.decision
+    assert decision is not None
+    words = escaped(decision.why)
+    if decision.predicted is None:
+        return words
+    interval = ""
+    if decision.predicted_low is not None and decision.predicted_high is not None:
+        interval = f" ({decision.predicted_low:.3f} to {decision.predicted_high:.3f})"
+    return f"{words}; {decision.predicted:.3f}{interval} times the baseline was expected"
+
+
+def _check(check: Mapping[str, str]) -> str:
+    words = f"{check.get('check', '')}: {check.get('message', '')}"
+    return f"{'**Doubt**, ' if check.get('level') == 'doubt' else ''}{escaped(words)}"
+
+
+def study_note(run: Run, sweep: Sweep, answer: str) -> str:
+    """What a run is, its answer so far and its baseline."""
+    model, baseline = sweep.model, run.ledger().baseline
+    simulated = is_simulated(run.records(), sweep)
+    draft = f", draft {code(model.draft)}" if model.draft else ""
+    parts = [
+        f"Run {code(run.id)} of sweep {code(sweep.name)}: {code(model.target)}{draft}, "
+        f"{escaped(model.speculation)}.",
+        *(["**Simulated: the figures are a performance model's.**"] if simulated else []),
+        f"**The answer so far:** {escaped(answer)}. Optuna's best trial is the highest figure; the "
+        "answer may be a simpler equal of it, and is none that its own launch has refuted or whose "
+        "outputs are far from the baseline's. Figures of trials are held against the first launch "
+        "of the baseline, the answer against all of them.",
+        f"The objective is the speed-up over the baseline, trial 0 ({_kind(sweep)}); the baseline "
+        "is 1. Figures are user attributes, `c8.output_tok_s` is at concurrency 8. In the "
+        "parameters, 0 stands for no speculation. A point that cannot be served is infeasible; its "
+        "note says why. The ledger `trials.jsonl` has all of this, and is what counts.",
+    ]
+    if baseline is not None:
+        parts.append(f"The baseline:\n\n{_figures(baseline.metrics)}")
+    return "\n\n".join(parts)
+
+
+def _kind(sweep: Sweep) -> str:
+    spec = sweep.search.objective
+    over = f"{spec.over} over all" if spec.level is None else at(spec.level)
+    return f"{code(spec.metric)}, {over}"

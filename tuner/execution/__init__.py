@@ -1,0 +1,1 @@
+"""One trial, one launch, and the executors that run launches."""

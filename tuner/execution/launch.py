@@ -1,0 +1,329 @@
+"""One launch: start a server, warm it up, measure its points, stop it.
+
+A launch for one point measures its windows in a row. A shared one measures window 1 of every chain
+length, then window 2 of every one in another order, so that what drifts meanwhile meets them alike.
+Where a race is on, points that need no further window of a level are left out of its later rounds.
+"""
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol, TypeVar
+
+from tuner.config.load_level import Level
+from tuner.config.point import Point
+from tuner.config.schema import Sweep
+from tuner.core.errors import EngineFailure
+from tuner.execution.early_stopping import Race, tight
+from tuner.execution.measurement import Stop, Taken
+from tuner.execution.progress import Phase
+from tuner.execution.step_blocks import block_of, steps_of
+from tuner.loadgen.client import Kept, Load, judge, run_window
+from tuner.metrics.samples import Request, Window
+from tuner.runs.run_folder import RunFolder
+from tuner.server.base import Engine, Server, ServerConfig, plain_config, server_config
+from tuner.server.gpu_sampler import watched
+
+ATTEMPTS = 2
+"""Launches of a trial whose failure is worth a retry."""
+
+DEATH_WAIT_S = 2.0
+
+STOOD_S = 2.0
+"""A client that stood still for so long (Ctrl-Z, a paused container) has measured itself."""
+TRIES = 3
+"""Of a window in which it did; on a machine that is so busy that it always does, the last counts.
+"""
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass
+class Attempt:
+    """What one launch has brought so far; it stays when the launch fails."""
+
+    launch_id: int
+    warm_steps: tuple[int, ...] = ()
+    """Chain lengths that the server was switched between; (): a launch for one point."""
+    info: Mapping[str, Any] | None = None
+    """What the server says of itself, once it has started."""
+    engine_version: str | None = None
+    launch_s: float | None = None
+    taken: dict[Point | None, Taken] = field(default_factory=dict)
+    failure: EngineFailure | None = None
+    stop_failure: EngineFailure | None = None
+
+
+@dataclass(frozen=True)
+class Rig:
+    """Everything that is the same for each launch of a run; see `job.bare`."""
+
+    engine: Engine
+    sweep: Sweep
+    run: RunFolder
+    """Where servers' logs go."""
+    requests: Mapping[Level, tuple[Request, ...]]
+    """The requests of one window, by concurrency; the same for every window and point."""
+    tokenise_doubt: str | None
+    report: Callable[[Phase], None]
+    held_out: Mapping[Level, tuple[Request, ...]] = field(default_factory=dict, kw_only=True)
+    """As `requests`, of prompts that no candidate is chosen on; {} where there are too few."""
+    task: tuple[Request, ...] = field(default=(), kw_only=True)
+    """The questions of `workload.task`, for the baseline and for confirmations."""
+
+    def attempt(
+        self,
+        phase: Phase,
+        launch_id: int,
+        along: tuple[Point, ...] = (),
+        race: Race | None = None,
+        *,
+        held_out: bool = False,
+    ) -> Attempt:
+        """Launch once for the phase's point, and measure those `along` in turns with it.
+
+        They and the point are of one block; the trials are numbered from the phase's on. Without
+        a `race` no window is left out for being slower. `held_out` measures the phase's point on
+        those prompts too, afterwards. What went wrong is in the attempt, not raised.
+        """
+        attempt, config = Attempt(launch_id), config_of(self.sweep, phase)
+        if along:
+            assert phase.point is not None
+            block = block_of((phase.point, *along))
+            attempt.warm_steps, config = block.steps, block.config(self.sweep)
+        self.report(phase)
+        try:
+            server = self.engine.launch(config, self.run.log_file(launch_id), launch_id)
+        except EngineFailure as failure:
+            attempt.failure = failure
+            return attempt
+        attempt.info = server.info
+        attempt.engine_version, attempt.launch_s = server.engine_version, server.launch_s
+        phases = [phase]
+        phases += [replace(phase, trial=phase.trial + n, point=p) for n, p in enumerate(along, 1)]
+        try:
+            self._load(server, phases, attempt, race)
+            if held_out:
+                self._load_held_out(server, phase, attempt)
+        except EngineFailure as failure:
+            attempt.failure = failure
+            for taken in attempt.taken.values():  # nobody asked whether they are behind as a whole
+                taken.go_on()
+        finally:
+            try:
+                self.report(replace(phase, doing="stopping"))
+            finally:  # a signal that comes just then is no reason to leave the server
+                _stop(server, attempt)
+        return attempt
+
+    def is_complete(self, taken: Taken | None) -> bool:
+        """Every window of every level is there, or was left out in a race."""
+        repeats = self.sweep.measure.windows
+        return taken is not None and all(
+            taken.count(level) == repeats or level in taken.stopped for level in self.requests
+        )
+
+    def _load(
+        self, server: Server, phases: Sequence[Phase], attempt: Attempt, race: Race | None
+    ) -> None:
+        """Every level's warm-ups and windows. Raises EngineFailure."""
+        for phase in phases:
+            attempt.taken[phase.point] = Taken()
+        self._levels(server, phases, attempt, race)
+        while race is not None and (close := race.unsettled(self.sweep, attempt.taken)):
+            for point in close:
+                attempt.taken[point].go_on()
+            self._levels(server, [p for p in phases if p.point in close], attempt, None)
+        if self.task and phases[0].role in ("baseline", "confirm"):
+            self._ask(server, phases[0], attempt)
+
+    def _load_held_out(self, server: Server, phase: Phase, attempt: Attempt) -> None:
+        """As many windows of the other prompts, on the warm server. Raises EngineFailure."""
+        taken = attempt.taken[phase.point]
+        for level, requests in self.held_out.items():
+            windows = taken.count(level)
+            for number in range(1, windows + 1):
+                began = time.monotonic()
+                at = replace(phase, concurrency=level, window=number, windows=windows)
+                self.report(replace(at, doing="measuring"))
+                server.flush_cache()
+                taken.held_out.setdefault(level, []).append(self._window(server, requests, level))
+                taken.seconds = (taken.seconds or 0.0) + time.monotonic() - began
+
+    def _levels(
+        self, server: Server, phases: Sequence[Phase], attempt: Attempt, race: Race | None
+    ) -> None:
+        """The windows that are missing, level by level. Raises EngineFailure."""
+        repeats, taken = self.sweep.measure.windows, attempt.taken
+        for place, level in enumerate(self.requests):
+            phases = [replace(p, concurrency=level, window=None, windows=None) for p in phases]
+            for phase in phases:
+                if not taken[phase.point].count(level):
+                    self._warm_up(server, phase, attempt)
+            for number in range(1, repeats + 1):
+                due = [p for p in phases if taken[p.point].is_due(level, number)]
+                turn = (place * repeats + number - 1) % max(1, len(due))
+                for phase in (*due[turn:], *due[:turn]):
+                    self._measure(server, replace(phase, window=number, windows=repeats), attempt)
+                if number < repeats:
+                    lanes = {phase.point: taken[phase.point] for phase in due}
+                    for point, stop in self._stops(level, lanes, race).items():
+                        taken[point].stopped[level] = stop
+
+    def _stops(
+        self, level: Level, lanes: Mapping[Point | None, Taken], race: Race | None
+    ) -> dict[Point | None, Stop]:
+        """Points that need no further window at the level."""
+        each = {point: tight(self.sweep, level, taken) for point, taken in lanes.items()}
+        stops = {point: stop for point, stop in each.items() if stop is not None}
+        return stops if race is None else {**stops, **race.judge(self.sweep, level, lanes)}
+
+    def _warm_up(self, server: Server, phase: Phase, attempt: Attempt) -> None:
+        """Requests at the phase's level that are not counted. Raises EngineFailure."""
+        assert phase.concurrency is not None
+        level = phase.concurrency
+        requests = warm_up(self.sweep, level, self.requests[level])
+        if not requests:
+            return
+        began = time.monotonic()
+        self.report(replace(phase, doing="warming"))
+        self._turn_to(server, phase, attempt)
+        self._window(server, requests, level)
+        attempt.taken[phase.point].warming_s += time.monotonic() - began
+
+    def _measure(self, server: Server, phase: Phase, attempt: Attempt) -> None:
+        """A window at the phase's level. Raises EngineFailure."""
+        level = phase.concurrency
+        assert level is not None
+        began = time.monotonic()
+        self.report(replace(phase, doing="measuring"))
+        self._turn_to(server, phase, attempt)
+        server.flush_cache()
+        with watched(server.gpus) as watch:
+            window = self._window(server, self.requests[level], level, self._kept(phase))
+        window = replace(window, gpus=watch.traces, engine=server.counters())
+        attempt.taken[phase.point].add(level, window, time.monotonic() - began)
+
+    def _ask(self, server: Server, phase: Phase, attempt: Attempt) -> None:
+        """The task, once, at the lowest concurrency. Raises EngineFailure."""
+        level = min(self.requests)
+        self.report(replace(phase, doing="measuring", concurrency=level))
+        server.flush_cache()
+        load = replace(
+            load_at(self.sweep, level),
+            output_tokens=self.sweep.workload.task_tokens,
+            temperature=0.0,
+            ignore_eos=False,
+            keep="ids and text",
+            request_rate=None,
+        )
+        attempt.taken[phase.point].task = self._send(server, self.task, load)
+
+    @staticmethod
+    def _turn_to(server: Server, phase: Phase, attempt: Attempt) -> None:
+        """Give a shared server the phase's chain length. Raises EngineFailure."""
+        if not attempt.warm_steps:
+            return
+        assert phase.point is not None
+        server.flush_cache()  # answers when the last window's requests have left the server
+        server.set_steps(steps_of(phase.point))
+
+    def _kept(self, phase: Phase) -> Kept:
+        """What stays of a window's answers: the first window's, which the comparison needs, and
+        the ids of the baseline's other windows, which say how far it repeats itself."""
+        if self.sweep.measure.outputs == "ignore":
+            return "nothing"
+        if phase.window == 1:
+            return "ids and text"
+        return "ids" if phase.role == "baseline" else "nothing"
+
+    def _window(
+        self, server: Server, requests: Sequence[Request], level: Level, keep: Kept = "nothing"
+    ) -> Window:
+        return self._send(server, requests, replace(load_at(self.sweep, level), keep=keep))
+
+    @staticmethod
+    def _send(server: Server, requests: Sequence[Request], load: Load) -> Window:
+        load = replace(load, keys=server.keys)
+        window = run_window(server.url, requests, load)
+        for _ in range(TRIES - 1):
+            if window.stood_s < STOOD_S:
+                break
+            _log.warning("specbench stood still for %.0f s: measuring that again", window.stood_s)
+            server.check_alive()
+            server.flush_cache()
+            window = run_window(server.url, requests, load)
+        server.check_alive()
+        if any(each.error is not None and not each.timed_out for each in window.samples):
+            _tell_death(server)
+        judge(window, len(requests))
+        return window
+
+
+def config_of(sweep: Sweep, phase: Phase) -> ServerConfig:
+    """The server of a phase's point with a launch of its own."""
+    if phase.role == "plain" and phase.point is not None:
+        return plain_config(sweep, phase.point)
+    return server_config(sweep, phase.point)
+
+
+def _stop(server: Server, attempt: Attempt) -> None:
+    try:
+        server.stop()
+    except EngineFailure as failure:
+        attempt.stop_failure = failure
+
+
+def _tell_death(server: Server) -> None:
+    """Raises the cause of death of a server that is about to be seen dead.
+
+    Its sockets break a moment before its exit status can be read; what the clients saw of that is
+    not the cause.
+    """
+    deadline = time.monotonic() + DEATH_WAIT_S
+    while time.monotonic() < deadline:
+        server.check_alive()
+        time.sleep(0.05)
+
+
+class Turn(Protocol):
+    """A prompt, or the request that it becomes."""
+
+    @property
+    def follows(self) -> bool: ...
+
+
+_Turn = TypeVar("_Turn", bound=Turn)
+
+
+def load_at(sweep: Sweep, level: Level) -> Load:
+    """How a window's requests are sent at one concurrency."""
+    workload = sweep.workload
+    return Load(
+        concurrency=workload.streams(level),
+        output_tokens=workload.output_tokens,
+        temperature=workload.temperature,
+        ignore_eos=workload.ignore_eos,
+        request_timeout_s=sweep.timeouts.request,
+        request_rate=workload.rate(level),
+        seed=workload.seed,
+    )
+
+
+def warm_up(sweep: Sweep, level: Level, requests: Sequence[_Turn]) -> tuple[_Turn, ...]:
+    """What is sent before the level's windows, of `requests`, round and round where they are fewer.
+
+    Every stream gets one: kernels are compiled for the batch that they first see, and with fewer
+    requests than streams that would be the first window's.
+    """
+    asked = sweep.measure.warmup_requests
+    if asked and sweep.workload.rate(level) is None:
+        asked = max(asked, _filling(requests, sweep.workload.streams(level)))
+    return tuple(requests[index % len(requests)] for index in range(asked))
+
+
+def _filling(requests: Sequence[Turn], streams: int) -> int:
+    """The first so many requests have one for every stream: a conversation's turns share one."""
+    begin = [at for at, request in enumerate(requests) if not request.follows]
+    return begin[min(streams, len(begin)) - 1] + 1

@@ -1,0 +1,1 @@
+"""Launches on the nodes of a Ray cluster."""

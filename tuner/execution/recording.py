@@ -1,0 +1,313 @@
+"""What is recorded of a trial: its samples, its ledger line. Only who holds the run does this."""
+
+import os
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from tuner.config.load_level import Level, at
+from tuner.config.schema import Sweep
+from tuner.config.synthetic import no_output_to_compare
+from tuner.config.task_dataset import last_number
+from tuner.core.errors import EngineFailure
+from tuner.execution.launch import Attempt, Rig, config_of
+from tuner.execution.measurement import Taken, Windows
+from tuner.execution.progress import Phase
+from tuner.loadgen.client import outcome_of
+from tuner.metrics.level_metrics import speedup_figures, summarise
+from tuner.metrics.output_comparison import Comparison, judge, mark, worse
+from tuner.metrics.request_rate import served_elsewhere
+from tuner.metrics.samples import Window
+from tuner.metrics.samples_file import write_samples
+from tuner.metrics.statistics import Interval, speedup
+from tuner.metrics.warnings import Context, doubts
+from tuner.runs.latency_limits import broken_limits
+from tuner.runs.ledger import Ledger
+from tuner.runs.raw_samples import held_out_samples
+from tuner.runs.records import (
+    SIMULATED,
+    AskedLine,
+    DecisionLine,
+    HeldOut,
+    OutputCounts,
+    OutputsLine,
+    PlaceLine,
+    TaskLine,
+    TrialRecord,
+)
+from tuner.runs.run import Run
+from tuner.runs.slot_interference import beside, figures_of, interference, slowed
+from tuner.search.decision import Decision
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What a ledger line is made of, beside what the run knows."""
+
+    phase: Phase
+    """The trial's number, role and point."""
+    started: str
+    attempt: Attempt
+    """The launch that it ends with."""
+    failure: EngineFailure | None
+    baseline: Windows | None
+    """Gives each level its speed-up, where there is one."""
+    retried: tuple[EngineFailure, ...] = ()
+    """Launches before that failed."""
+    crowded: tuple[str, ...] = ()
+    """What others held of the GPUs before the launch."""
+    proposed: bool = True
+    switch_failure: str | None = None
+    decision: Decision | None = None
+    place: PlaceLine | None = None
+    """Where it was measured; None where there is one place only."""
+    asked: AskedLine | None = None
+    """What the search knew when it proposed it, where that is not what stands above the line."""
+    smoothed: Mapping[int, float] = field(default_factory=dict)
+    """As of `bench.Asked`."""
+
+    @property
+    def taken(self) -> Taken:
+        """What was measured of the point."""
+        return self.attempt.taken.get(self.phase.point, Taken())
+
+
+@dataclass(frozen=True)
+class Booking(Rig):
+    """A rig, and the run whose ledger tells what it measured."""
+
+    run: Run
+    random_words: str | None = field(default=None, kw_only=True)
+    """What shows that the prompts are no text; None where they are."""
+    answers: Mapping[str, float] = field(default_factory=dict, kw_only=True)
+    """What is right, by question of the task."""
+
+    def book(self, entry: Entry) -> TrialRecord:
+        """The ledger line of a trial; its samples are on the disk when this returns."""
+        phase, attempt, failure = entry.phase, entry.attempt, entry.failure
+        samples = None
+        if entry.taken.windows:
+            samples = self.run.samples_file(phase.trial)
+            write_samples(samples, entry.taken.windows)
+        metrics, checks = self._figures(entry)
+        outputs = {}
+        if entry.baseline is not None and failure is None:
+            outputs = outputs_of(self.sweep, entry.baseline, entry.taken.windows)
+            checks += far_note(outputs)
+        checks += [note(s.reason, "note", s.words) for s in entry.taken.stopped.values()]
+        if attempt.stop_failure is not None:
+            checks.append(note("stop", "doubt", str(attempt.stop_failure)))
+        checks += retries(entry.retried)
+        checks += version_doubt(self.run.ledger(), attempt)
+        checks += [note("GPU memory", "doubt", f"{e}, before the launch") for e in entry.crowded]
+        if entry.switch_failure is not None:
+            message = f"a launch for several chain lengths failed: {entry.switch_failure}"
+            checks.append(note("step switch", "note", message))
+        seconds = entry.taken.seconds
+        return TrialRecord(
+            trial=phase.trial,
+            role=phase.role,
+            point=None if phase.point is None else phase.point.to_json(),
+            outcome=outcome_of(failure),
+            failure=None if failure is None else failure.label.value,
+            message=None if failure is None else failure.message,
+            engine=SIMULATED if SIMULATED in (attempt.info or {}) else self.engine.name,
+            engine_version=attempt.engine_version,
+            launch_id=attempt.launch_id,
+            launch_s=attempt.launch_s,
+            command=self._command(phase),
+            started=entry.started,
+            measured_s=None if seconds is None else round(seconds, 3),
+            metrics=metrics,
+            checks=checks,
+            samples=None if samples is None else self.run.relative(samples),
+            warm_steps=list(attempt.warm_steps),
+            proposed=entry.proposed,
+            switch_failure=entry.switch_failure,
+            decision=_written(entry.decision),
+            held_out=self._held_out(entry),
+            broken=broken_limits(metrics, self.sweep.search, entry.baseline),
+            outputs=outputs,
+            task=None if failure is not None else self._task(phase, entry.taken.task),
+            place=entry.place,
+            asked=entry.asked,
+            smoothed={str(trial): value for trial, value in entry.smoothed.items()} or None,
+        )
+
+    def _task(self, phase: Phase, window: Window | None) -> TaskLine | None:
+        """The task's score; its answers are on the disk when this returns."""
+        if window is None:
+            return None
+        file = self.run.samples_file(phase.trial, "task")
+        write_samples(file, {window.concurrency: [window]})
+        baseline = self.run.ledger().baseline if phase.role != "baseline" else None
+        before = None if baseline is None else baseline.task
+        return scored(self.sweep, self.answers, window, before, self.run.relative(file))
+
+    def _held_out(self, entry: Entry) -> HeldOut | None:
+        """What was measured on prompts that no candidate is chosen on, beside the last baseline's
+        on them; their samples are on the disk when this returns."""
+        windows, phase = entry.taken.held_out, entry.phase
+        if not windows or entry.failure is not None:
+            return None
+        path = self.run.held_out_file(phase.trial)
+        write_samples(path, windows)
+        found = [each for each in self.run.ledger().baselines if each.held_out is not None]
+        below = held_out_samples(self.run, found[-1]) if found and phase.role != "baseline" else {}
+        metrics, _ = self._figures(replace(entry, baseline=below or None), windows)
+        names = {
+            sample.prompt_id for each in windows.values() for w in each for sample in w.samples
+        }
+        return HeldOut(prompts=len(names), metrics=metrics, samples=self.run.relative(path))
+
+    def _beside(self, entry: Entry, level: Level) -> Interval | None:
+        """How others slow its place down, where a candidate had some beside it."""
+        place = entry.place
+        if place is None or place.alone or entry.phase.role != "candidate":
+            return None
+        return interference(self.run.ledger(), place, level)
+
+    def _command(self, phase: Phase) -> dict[str, Any] | None:
+        """The point's own launch, also where it was measured in a shared one."""
+        command = self.engine.command(config_of(self.sweep, phase))
+        return command.to_json() if command.argv else None
+
+    def _figures(
+        self, entry: Entry, taken: Windows | None = None
+    ) -> tuple[dict[str, dict[str, Any]], list[dict[str, str]]]:
+        """Metrics by concurrency and doubts about them; none of a failed trial. `taken`: of other
+        windows than the trial's usual ones."""
+        measured = entry.taken.windows if taken is None else taken
+        metrics: dict[str, dict[str, Any]] = {}
+        checks: list[dict[str, str]] = []
+        contexts: dict[Level, Context] = {}
+        point, baseline = entry.phase.point, entry.baseline
+        steps, topk = (point.num_steps, point.eagle_topk) if point else (None, None)
+        for level, windows in measured.items() if entry.failure is None else ():
+            figures = summarise(windows, steps, topk, self.sweep.search.limits)
+            below = () if baseline is None else baseline.get(level, ())
+            contexts[level] = Context(
+                steps,
+                topk,
+                self.tokenise_doubt,
+                self.random_words,
+                self.sweep.workload.rate(level),
+                below,
+            )
+            if baseline is not None:
+                metric = self.sweep.search.objective.metric
+                known = self._beside(entry, level)
+                ratio = beside(speedup(baseline[level], windows, metric), known)
+                figures |= {**speedup_figures(ratio), **figures_of(known)}
+                if known is not None:
+                    checks.append(beside_note(entry.place, level, known))
+            metrics[str(level)] = figures
+        for level, context in contexts.items():
+            context = replace(context, served=served_elsewhere(metrics, str(level)))
+            for doubt in doubts(measured[level], metrics[str(level)], context):
+                if (told := doubt.to_json()) not in checks:
+                    checks.append(told)
+        return metrics, checks
+
+
+def _written(decision: Decision | None) -> DecisionLine | None:
+    return None if decision is None else DecisionLine.model_validate(decision.to_json())
+
+
+def retries(failures: Iterable[EngineFailure]) -> list[dict[str, str]]:
+    return [note("retried", "note", f"a launch failed before: {each}") for each in failures]
+
+
+def version_doubt(ledger: Ledger, attempt: Attempt) -> list[dict[str, str]]:
+    """Another release than the baseline's, as after an upgrade before a resume."""
+    first, later = ledger.baseline, attempt.engine_version
+    if first is None or later is None or first.engine_version == later:
+        return []
+    message = f"measured with {later}, the baseline with {first.engine_version}: begin a new run"
+    return [note("engine version", "doubt", message)]
+
+
+def beside_note(place: PlaceLine | None, level: Level, known: Interval) -> dict[str, str]:
+    """A place whose servers are surely slower, or faster, while others run."""
+    name = "its place" if place is None else place.name
+    spread = f"{known.value:.3f} ({known.low:.3f} to {known.high:.3f})"
+    message = (
+        f"with servers beside it {name} serves no speculation at {spread} times the speed that it "
+        f"has alone, {at(level)}: the speed-up is held against that"
+    )
+    return note("side by side", "doubt" if slowed(known) else "note", message)
+
+
+def note(check: str, level: str, message: str) -> dict[str, str]:
+    return {"check": check, "level": level, "message": message}
+
+
+NONE_KEPT = "no complete output with token ids on both sides"
+
+
+def outputs_of(sweep: Sweep, baseline: Windows, measured: Windows) -> dict[str, OutputsLine]:
+    """By concurrency, as text; {} where `measure.outputs` is `ignore`."""
+    if sweep.measure.outputs == "ignore":
+        return {}
+    why = no_output_to_compare(sweep, os.environ)
+    return {
+        str(level): _line(sweep, baseline, level, windows, why)
+        for level, windows in measured.items()
+    }
+
+
+def _line(
+    sweep: Sweep, baseline: Windows, level: Level, windows: Sequence[Window], why: str | None
+) -> OutputsLine:
+    elsewhere = [each[0] for other, each in baseline.items() if other != level and each]
+    limit, judged = sweep.measure.outputs_off, None
+    if why is None:
+        judged = judge(baseline.get(level, ()), windows, limit, elsewhere)
+    if judged is None:
+        return OutputsLine(outcome="not compared", why=why or NONE_KEPT)
+    return OutputsLine(
+        outcome=judged.outcome,
+        stops=judged.outcome == "far" and sweep.measure.outputs == "stop",
+        found=_counts(judged.found),
+        itself=None if judged.itself is None else _counts(judged.itself),
+        across=None if judged.across is None else _counts(judged.across),
+    )
+
+
+def _counts(comparison: Comparison) -> OutputCounts:
+    return OutputCounts.model_validate(comparison.to_json())
+
+
+def far_note(outputs: Mapping[str, OutputsLine]) -> list[dict[str, str]]:
+    """The check of a trial whose outputs are far from the baseline's; [] of any other."""
+    for level, line in outputs.items():
+        if line.outcome == "far" and (found := line.found) is not None:
+            message = (
+                f"{at(level)} greedy outputs are far from the baseline's: {found.off} "
+                f"of {found.prompts} prompts part within the first tokens or end in a loop, so "
+                "wrong tokens are accepted: look at the draft's patch, the tree and the kernels"
+            )
+            return [{"check": "outputs", "level": "doubt", "message": message}]
+    return []
+
+
+def scored(
+    sweep: Sweep,
+    answers: Mapping[str, float],
+    window: Window,
+    baseline: TaskLine | None,
+    file: str,
+) -> TaskLine:
+    """The score of a task's answers, against the baseline's where that has one."""
+    said = {sample.prompt_id: sample for sample in window.samples if sample.error is None}
+    marks = "".join(
+        mark(right, None if sample is None else last_number(sample.text or ""), sample is None)
+        for right, sample in ((right, said.get(name)) for name, right in answers.items())
+    )
+    if baseline is None or len(baseline.marks) != len(marks):
+        return TaskLine(marks=marks, samples=file)
+    found = worse(baseline.marks, marks)
+    stops = found.clearly and sweep.measure.outputs == "stop"
+    return TaskLine(
+        marks=marks, lost=found.lost, won=found.won, p=found.p, stops=stops, samples=file
+    )

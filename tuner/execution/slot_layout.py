@@ -1,0 +1,167 @@
+"""How a machine's GPUs are split into slots, and what makes that impossible."""
+
+import os
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from tuner.config.loader import LoadedSweep
+from tuner.runs.gpu_lock import gpus_of
+from tuner.runs.records import PlaceLine
+from tuner.server.gpu import numa_nodes, visible_names
+
+VISIBLE = "CUDA_VISIBLE_DEVICES"
+PLAYED_GPUS = 8
+"""GPUs of a simulated machine, for `slots: auto`."""
+_LOCAL = frozenset({"chrt", "env", "ionice", "nice", "numactl", "stdbuf", "taskset"})
+"""Prefixes that pass variables on to a process of this machine."""
+_PLACING = ("base-gpu-id", "gpu-id-step", "nnodes", "use-ray", "device")
+"""Flags by which a server is elsewhere than on the first of the GPUs that it sees."""
+
+
+@dataclass(frozen=True)
+class Slot:
+    """GPUs for one server at a time, and the CPUs beside them."""
+
+    number: int
+    gpus: tuple[str, ...] | None
+    """As CUDA_VISIBLE_DEVICES spells them; None: they are left as they are."""
+    numa: int | None = None
+    cpus: frozenset[int] | None = None
+    """None: any."""
+
+    @property
+    def name(self) -> str:
+        """`slot 0`."""
+        return f"slot {self.number}"
+
+    def words(self) -> str:
+        """What a run says of it as it begins."""
+        gpus = "the GPUs as they are" if self.gpus is None else f"GPUs {', '.join(self.gpus)}"
+        if self.cpus is None:
+            return f"{self.name}: {gpus}, any CPU (their NUMA node is not known)"
+        return f"{self.name}: {gpus}, CPUs {ranges(self.cpus)} of NUMA node {self.numa}"
+
+    def line(self, *, alone: bool, slots: int | None = None) -> PlaceLine:
+        """As ledger lines have it. `slots`: how many there are."""
+        return PlaceLine(
+            name=self.name,
+            gpus=None if self.gpus is None else list(self.gpus),
+            numa=self.numa,
+            cpus=None if self.cpus is None else ranges(self.cpus),
+            alone=alone,
+            slots=slots,
+        )
+
+
+def slots_of(loaded: LoadedSweep, environment: Mapping[str, str]) -> tuple[Slot, ...]:
+    """The slots of a sweep here, at least one; with `slots: 1` one that changes nothing.
+
+    Raises UserError, at its line, where there cannot be as many.
+    """
+    sweep, wanted = loaded.sweep, loaded.sweep.slots
+    if wanted == 1:
+        return (Slot(0, None),)
+    if (why := _refusal(loaded)) is not None:
+        raise loaded.document().error(("slots",), why)
+    each = gpus_of(sweep)
+    names: tuple[str, ...] | None = tuple(map(str, range(PLAYED_GPUS)))
+    if sweep.engine.kind != "simulated":
+        names = visible_names(environment)
+    elif isinstance(wanted, int):
+        names = tuple(map(str, range(wanted * each)))
+    if names is None:
+        message = f"the GPUs here are not known, name them in {VISIBLE} or write slots: 1"
+        raise loaded.document().error(("slots",), message)
+    count = max(1, len(names) // each) if wanted == "auto" else wanted
+    if count * each > len(names):
+        most = len(names) // each
+        may = f"write slots: {most} at most" if most else "they are too few for one"
+        need = f"{count} servers need {count * each} GPUs ({each} each), {len(names)} are seen"
+        raise loaded.document().error(("slots",), f"{need}: {may}")
+    groups = [names[n * each : (n + 1) * each] for n in range(count)]
+    if sweep.engine.kind == "simulated":
+        return tuple(Slot(n, group) for n, group in enumerate(groups))
+    nodes = numa_nodes({**environment, VISIBLE: ",".join(names)})
+    return tuple(_placed(n, group, nodes) for n, group in enumerate(groups))
+
+
+def planned_slots(loaded: LoadedSweep, environment: Mapping[str, str]) -> int:
+    """Servers at a time, for a plan, which is made anywhere: a number is taken as it is, and `auto`
+    is one where the GPUs here are too few. Raises UserError for what no machine can do."""
+    wanted = loaded.sweep.slots
+    if wanted == 1 or loaded.sweep.engine.kind == "simulated":
+        return len(slots_of(loaded, environment))
+    if (why := _refusal(loaded)) is not None:
+        raise loaded.document().error(("slots",), why)
+    if isinstance(wanted, int):
+        return wanted
+    names = visible_names(environment) or ()
+    return max(1, len(names) // gpus_of(loaded.sweep))
+
+
+def slot_notes(loaded: LoadedSweep, environment: Mapping[str, str]) -> Iterator[str]:
+    """What plans say about slots, where more than one is asked for."""
+    if loaded.sweep.slots == 1:
+        return
+    count = planned_slots(loaded, environment)
+    if count == 1:
+        yield "slots: one server at a time, no GPUs for two are seen here"
+        return
+    yield (
+        f"slots: {count} servers at a time, each on GPUs of its own; the baseline, its repetitions "
+        "and the winner's launches run alone, and the baseline once in all slots at the same time"
+    )
+
+
+def _refusal(loaded: LoadedSweep) -> str | None:
+    """Why servers cannot stand side by side; None where they can."""
+    sweep = loaded.sweep
+    if sweep.engine.kind == "endpoint":
+        return "an endpoint is one server that runs already, remove slots"
+    prefix = sweep.engine.command
+    if prefix and Path(prefix[0]).name not in _LOCAL:
+        return f"{prefix[0]} may run servers elsewhere, where slots give no GPUs, remove slots"
+    sections = (sweep.server, sweep.baseline, sweep.space)
+    if any(VISIBLE in section.env for section in sections):
+        return f"each slot sets {VISIBLE}, remove it from the file and set it for specbench"
+    for name in _PLACING:
+        if any(name in section.flags for section in sections):
+            return f"--{name} places servers otherwise than by slots, remove one of both"
+    if not gpus_of(sweep):
+        return "servers on the CPU share it, remove slots"
+    return None
+
+
+def _placed(number: int, group: tuple[str, ...], nodes: Mapping[str, int]) -> Slot:
+    """A slot with the CPUs of its GPUs' NUMA node, where they have one in common."""
+    found = {nodes.get(name) for name in group}
+    node = found.pop() if len(found) == 1 else None
+    if node is None:
+        return Slot(number, group)
+    cpus = cpus_of(node) & os.sched_getaffinity(0)
+    return Slot(number, group, node, frozenset(cpus) or None)
+
+
+def cpus_of(node: int) -> set[int]:
+    """The CPUs of a NUMA node; none where the kernel does not say."""
+    try:
+        text = Path(f"/sys/devices/system/node/node{node}/cpulist").read_text(encoding="ascii")
+    except OSError:
+        return set()
+    found: set[int] = set()
+    for part in filter(None, text.strip().split(",")):
+        first, _, last = part.partition("-")
+        found.update(range(int(first), int(last or first) + 1))
+    return found
+
+
+def ranges(cpus: frozenset[int]) -> str:
+    """`0-23,48-71`."""
+    parts: list[list[int]] = []
+    for cpu in sorted(cpus):
+        if parts and cpu == parts[-1][-1] + 1:
+            parts[-1][1:] = [cpu]
+        else:
+            parts.append([cpu])
+    return ",".join("-".join(map(str, part)) for part in parts)

@@ -1,0 +1,1 @@
+"""Samples, metrics, statistics, drift, early stopping, output comparison, warnings."""

@@ -1,0 +1,1 @@
+"""plan, estimate and doctor: what is known before a launch."""

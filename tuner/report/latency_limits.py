@@ -1,0 +1,73 @@
+"""Which configurations keep the user's latency limits, and up to which rate speculation pays."""
+
+from collections.abc import Sequence
+
+from tuner.analysis.request_rates import crossing_words, overload_words
+from tuner.analysis.run_results import NO_SPECULATION, Findings, Measured
+from tuner.analysis.winner import broken_by
+from tuner.report.formatting import code, count, escaped
+from tuner.runs.latency_limits import asked_words, broken_words, limits_words
+from tuner.runs.records import BrokenLimit, TrialRecord
+
+SHOWN = 5
+"""Candidates whose broken limits are told."""
+
+
+def rates_line(findings: Findings) -> str | None:
+    """Up to which request rate speculation pays, and who did not keep up; None without rates."""
+    found = findings.result.by_rate
+    told = [words for words in (crossing_words(found), overload_words(found)) if words]
+    return f"{'. '.join(told)}." if told else None
+
+
+def limits_line(findings: Findings, best: Measured) -> str | None:
+    """What the limits are, who breaks them and by how much; None without limits."""
+    limits = findings.sweep.search.limits
+    if not limits and not findings.result.limits.broken:
+        return None
+    every = [each for _, found in findings.result.limits.broken for each in found]
+    told = [f"Limits: {escaped(asked_words(limits, every))}."]
+    base, broken = findings.baseline, broken_by(findings.ledger, best.record)
+    if not broken and findings.winner is not base:
+        told.append(f"{code(best.label)} keeps them.")
+    if base is not None:
+        recommended = ", which is to be launched," if findings.winner is base else ""
+        name = f"The server without speculation{recommended}"
+        told.append(_kept(name, base.record, base.record.broken))
+    if not broken:
+        told += [f"{code(best.label)} keeps them."] if findings.winner is base else []
+    elif findings.winner is base and findings.result.limits.decided:
+        told.append(f"No candidate that keeps them is faster than {NO_SPECULATION}.")
+    elif findings.winner is base:
+        told.append(f"They decide nothing: no candidate is faster than {NO_SPECULATION}.")
+    out = [
+        (each, found)
+        for each in findings.ranked
+        if (found := broken_by(findings.ledger, each.record))
+    ]
+    if out:
+        words = [
+            f"{code(each.label)} ({escaped(broken_words(found, each.record.metrics))})"
+            for each, found in out[:SHOWN]
+        ]
+        more = len(out) - SHOWN
+        words += [f"{count(more, 'candidate')} more"] if more > 0 else []
+        decided = findings.winner is not base or findings.result.limits.decided
+        lead = "Not taken for breaking them" if decided else "Broken by"
+        told.append(f"{lead}: {'; '.join(words)}.")
+    return " ".join(told)
+
+
+def server_limits_line(findings: Findings) -> str | None:
+    """Whether a server that somebody else started keeps the limits; None without limits."""
+    limits, shown = findings.sweep.search.limits, findings.baseline or findings.best
+    if not limits or shown is None:
+        return None
+    told = _kept("The server", shown.record, shown.record.broken)
+    return f"Limits: {escaped(limits_words(limits))}. {told}"
+
+
+def _kept(name: str, record: TrialRecord, broken: Sequence[BrokenLimit]) -> str:
+    if not broken:
+        return f"{name} keeps them."
+    return f"{name} breaks them: {escaped(broken_words(broken, record.metrics))}."

@@ -1,0 +1,139 @@
+"""What the user takes to production: best.yaml and best.sh."""
+
+from pathlib import Path
+from typing import Any
+
+from tuner.analysis.run_results import Findings, Measured
+from tuner.analysis.summary import outputs_of
+from tuner.analysis.winner import is_refuted
+from tuner.config.field_types import UNSET
+from tuner.config.loader import sweep_text
+from tuner.config.point import Point
+from tuner.config.schema import SearchSpec, SpaceSpec, Sweep
+from tuner.core.files import write_text
+from tuner.engines import make_engine
+from tuner.report.outputs import outputs_words, scores_of
+from tuner.server.base import Command, plain_config, server_config
+from tuner.server.launch_script import launch_script
+
+
+def write_winner(findings: Findings) -> None:
+    """Write best.yaml and best.sh into the run folder, as far as the run has them.
+
+    best.yaml is the best candidate's sweep, also where no speculation was faster (it says so on
+    top). best.sh launches what was fastest; an endpoint has no launch, so no best.sh.
+    """
+    run, best = findings.run, findings.best
+    if best is not None and best.point is not None:
+        comment = [_origin(findings, best)]
+        if findings.winner is findings.baseline:
+            spec = findings.sweep.search.objective
+            why = "No speculation was faster than every candidate: best.sh launches that."
+            if is_refuted(findings.ledger, best.record, spec):
+                why = "It does not stand (report.md says why): best.sh launches no speculation."
+            comment.append(why)
+        plain = findings.plain if findings.winner is findings.plain else None
+        if plain is not None:
+            comment.append(
+                "Its settings are as fast without speculation: best.sh launches that, and the "
+                "baseline here has them too."
+            )
+        sweep = _with_prompts_in_place(findings.sweep, run.settings.beside)
+        its_own = run.conversations_file.exists()
+        answers = None if its_own else sweep.workload.answers
+        for file in (sweep.workload.prompts, sweep.workload.task, answers):
+            if file is not None and not file.startswith("builtin:"):
+                where = "" if Path(file).is_absolute() else " beside this file"
+                comment.append(f"Needs {file}{where}, as it was when the run began.")
+        if its_own:
+            answers = run.conversations_file.name
+            comment.append(
+                f"Needs {answers} beside this file: the answers between turns that everything in "
+                "that run was sent; with others, a run of it is not compared with that one."
+            )
+            workload = sweep.workload.model_copy(update={"answers": answers})
+            sweep = sweep.model_copy(update={"workload": workload})
+        once = one_point_sweep(sweep, best.point)
+        if plain is not None and plain.point is not None:
+            once = _with_baseline_under(once, plain.point)
+        write_text(run.best_yaml, sweep_text(once, comment))
+    if findings.winner is not None and (command := launch_command(findings)) is not None:
+        write_text(run.best_sh, launch_script(command, _warnings(findings, findings.winner)))
+        run.best_sh.chmod(0o755)
+
+
+def _with_prompts_in_place(sweep: Sweep, beside: str | None) -> Sweep:
+    """The sweep with its own files by their whole path: best.yaml lies in another folder."""
+    load = sweep.workload
+    named = {"prompts": load.prompts, "task": load.task, "answers": load.answers}
+    files = {k: v for k, v in named.items() if v is not None and not v.startswith("builtin:")}
+    if beside is None or not files:
+        return sweep
+    whole = {name: str(Path(beside) / file) for name, file in files.items()}
+    workload = sweep.workload.model_copy(update=whole)
+    return sweep.model_copy(update={"workload": workload})
+
+
+def launch_command(findings: Findings) -> Command | None:
+    """The winner's launch; None for an endpoint, which is not launched, and without a winner."""
+    if findings.winner is None or findings.sweep.engine.kind == "endpoint":
+        return None
+    if (recorded := findings.winner.record.command) is not None:
+        return Command.from_json(recorded)
+    config = server_config(findings.sweep, findings.winner.point)
+    if findings.winner is findings.plain and findings.plain.point is not None:
+        config = plain_config(findings.sweep, findings.plain.point)
+    # In the spelling of the release that was measured, which this machine may not have.
+    return make_engine(findings.sweep, findings.release).command(config)
+
+
+def one_point_sweep(sweep: Sweep, point: Point) -> Sweep:
+    """The same sweep with a space of one point.
+
+    Variables that are dimensions and that the point leaves alone stay as `unset`, since that
+    removes an inherited one.
+    """
+    names = {**dict.fromkeys(sweep.space.env, UNSET), **dict(point.env)}
+    space = SpaceSpec(
+        num_steps=_single(point.num_steps),
+        eagle_topk=_single(point.eagle_topk),
+        num_draft_tokens=_single(point.num_draft_tokens),
+        draft_tp=_single(point.draft_tp),
+        env={name: [value] for name, value in names.items()},
+        flags={name: [value] for name, value in point.flags},
+    )
+    search = SearchSpec(
+        sampler="grid", objective=sweep.search.objective, limits=sweep.search.limits
+    )
+    server = sweep.server.model_copy(update={"step_switch": False})  # one point has one length
+    return sweep.model_copy(update={"space": space, "search": search, "server": server, "slots": 1})
+
+
+def _with_baseline_under(sweep: Sweep, settings: Point) -> Sweep:
+    """The sweep with the baseline under these variables and flags, and its own beside them."""
+    env = {**sweep.baseline.env, **dict(settings.env)}
+    flags = {**sweep.baseline.flags, **dict(settings.flags)}
+    baseline = sweep.baseline.model_copy(update={"env": env, "flags": flags})
+    return sweep.model_copy(update={"baseline": baseline})
+
+
+def _single(value: Any) -> list[Any] | None:
+    return None if value is None else [value]
+
+
+def _warnings(findings: Findings, shown: Measured) -> list[str]:
+    """The script's first lines: where it comes from, and what must not go to production."""
+    lines = [_origin(findings, shown)]
+    if artificial := findings.artificial():
+        lines.append(f"Not for production as it is: {', '.join(artificial)}.")
+    outputs = {} if shown is findings.baseline else outputs_of(findings.ledger, shown.record)
+    if scores := scores_of(findings, findings.ledger.confirmation(shown.record)):
+        lines.append(f"The task: {scores}.")
+    told = outputs_words(outputs, shown.record.metrics)
+    lines += [f"Greedy outputs against no speculation: {line}." for line in told]
+    return lines
+
+
+def _origin(findings: Findings, shown: Measured) -> str:
+    simulated = ", simulated and not measured on hardware" if findings.simulated else ""
+    return f"{shown.label}, from run {findings.sweep.name}/{findings.run.id}{simulated}"

@@ -1,0 +1,1 @@
+"""The order of a run: baseline, NCCL screening, candidates, closing launches, budget."""

@@ -1,0 +1,224 @@
+"""The whole of a sweep: baseline, candidates until enough, and what came of it."""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+from tuner.analysis.summary import Result, summarise_run
+from tuner.config.credentials import without_secrets
+from tuner.config.loader import LoadedSweep
+from tuner.config.prompts import content_hash
+from tuner.config.task_dataset import task_hash
+from tuner.core.errors import UserError
+from tuner.dashboard.live import Showing, Watched
+from tuner.dashboard.trials import layout_of
+from tuner.execution.executor import Places, PlacesMaker, bare
+from tuner.execution.local_executor import Slots
+from tuner.execution.progress import Progress
+from tuner.execution.schedule import closing_launches
+from tuner.execution.slot_layout import slots_of
+from tuner.execution.trial import Bench
+from tuner.runner.budget import CLOCK, Budget, Clock
+from tuner.runner.conversations import with_conversations
+from tuner.runner.observations import refuse_missing_library, storage_refused, stored_study
+from tuner.runner.stages import comes_too_late, measure_endpoint, search_all
+from tuner.runner.status_writer import Telling
+from tuner.runs.machine import Facts, machine_facts
+from tuner.runs.run import Run
+from tuner.runs.settings import RunSettings, WorkerSettings
+from tuner.runs.status import told_end
+from tuner.search.optuna_storage import StorageUnusable, open_storage
+from tuner.server import gpu
+from tuner.server.base import Engine
+from tuner.server.process import interrupts_deferred
+from tuner.sglang.revisions import ModelFacts, changed_models, held_as_begun, model_facts
+from tuner.sglang.server_settings import Launches
+from tuner.workers.shared_study import Fleet
+from tuner.workers.worker import taking_part
+
+
+def begin_run(
+    root: Path,
+    loaded: LoadedSweep,
+    engine: str | None,
+    machine: Facts | None = None,
+    worker: WorkerSettings | None = None,
+) -> Run:
+    """A new run folder in `root`. `engine` is what `--engine` said, None without it; `machine` is
+    what measures, None: this one; `worker` where the run is to be one of several on a search.
+
+    Raises UserError, without a folder, where `search.storage` or `search.sampler` cannot be used.
+    """
+    refuse_missing_library(loaded)
+    alone = loaded.sweep.workload.prompts.startswith("builtin:") and not loaded.task
+    beside = None if alone else _written_path(loaded.path.resolve().parent)
+    if (url := loaded.sweep.search.storage) is not None:
+        try:
+            open_storage(url)
+        except StorageUnusable as error:
+            raise storage_refused(loaded, error) from error
+    settings = RunSettings(
+        engine=engine,
+        worker=worker,
+        trials=loaded.sweep.search.trials,
+        prompts=content_hash(loaded.prompts),
+        prompts_there=len(loaded.prompts),
+        prompts_read=loaded.prompts_read,
+        task=task_hash(loaded.task),
+        beside=beside,
+        models=_models(loaded),
+    )
+    return Run.create(root, loaded.text, settings, machine)
+
+
+def _written_path(path: Path) -> str:
+    """A path as run.json, which is UTF-8, can hold it. Raises UserError for any other."""
+    try:
+        str(path).encode("utf-8")
+    except UnicodeEncodeError as error:
+        message = "this name is no UTF-8 text here, rename the folder or set LC_ALL=C.UTF-8"
+        raise UserError(message, path) from error
+    return str(path)
+
+
+def reopen_run(
+    path: Path, loaded: LoadedSweep, engine: str | None, machine: Facts | None = None
+) -> Run:
+    """An earlier run, to go on with. Raises UserError where it is another question now.
+
+    `Run.extend_to` wants more candidates of it.
+    """
+    refuse_missing_library(loaded)
+    run = Run.open(path)
+    # A run of an older version has the secrets in its copy; another key is no other question.
+    if without_secrets(run.sweep_text()) != without_secrets(loaded.text):
+        message = f"the sweep file has changed since this run began, use {run.sweep_file} or begin"
+        raise UserError(f"{message} a new run", loaded.path)
+    if run.settings.engine != engine:
+        was = f"--engine {run.settings.engine}" if run.settings.engine else "no --engine"
+        raise UserError(f"the run was begun with {was}, resume it with the same", path)
+    if run.settings.prompts != content_hash(loaded.prompts):
+        message = "the prompts have changed since this run began, restore them or begin a new run"
+        raise UserError(message, path)
+    if run.settings.task != task_hash(loaded.task):
+        message = "the task has changed since this run began, restore it or begin a new run"
+        raise UserError(message, path)
+    then, now = run.machine().get("gpus"), (machine or machine_facts())["gpus"]
+    if loaded.sweep.engine.kind == "sglang" and then != now:
+        what = "this machine" if machine is None else "the cluster"
+        message = f"{what} has other GPUs than the run began on ({then}), begin a new run"
+        raise UserError(message, path)
+    for change in changed_models(run.settings.models, _models(loaded)):
+        raise UserError(change, path)
+    return run
+
+
+def as_begun(loaded: LoadedSweep, run: Run) -> LoadedSweep:
+    """The sweep of `run` with the models' commits that it began with; before an engine's check."""
+    if loaded.sweep.engine.kind != "sglang":
+        return loaded
+    return held_as_begun(loaded, run.settings.models, os.environ)
+
+
+def _models(loaded: LoadedSweep) -> ModelFacts:
+    if loaded.sweep.engine.kind != "sglang":
+        return {}
+    return model_facts(loaded.sweep, os.environ)
+
+
+def run_sweep(
+    loaded: LoadedSweep, run: Run, engine: Engine, progress: Progress, clock: Clock = CLOCK
+) -> Result:
+    """Hold the run and measure; see `measure_all`. Raises UserError where another one holds it."""
+    with run.locked() as note:
+        if note is not None:
+            progress.note(note)
+        return measure_all(loaded, run, engine, progress, clock)
+
+
+def measure_all(
+    loaded: LoadedSweep,
+    run: Run,
+    engine: Engine,
+    progress: Progress,
+    clock: Clock = CLOCK,
+    elsewhere: PlacesMaker | None = None,
+    fleet: Fleet | None = None,
+) -> Result:
+    """Measure the baseline, then candidates; what the run's files have already is not repeated.
+
+    With a `fleet` the run is one of several workers, which measure the wanted number together.
+
+    In between, communication settings are timed that points differ in (`narrowed_by_comm`).
+
+    With `server.step_switch` a launch measures a whole block of candidates, and the winner once
+    more alone. The baseline is launched again as `baseline.launches` says. Only inside
+    `run.locked`. Ends when the wanted number of candidates is recorded, the space is exhausted, the
+    time budget (of this call) or the deadline leaves no room, `specbench stop` was asked for, or
+    `search.max_failures` candidates in a row failed. Raises EngineFailure where the first baseline
+    fails, UserError where the run's files are broken or a new run's `search.storage` is.
+    KeyboardInterrupt passes through and leaves a run that can be resumed.
+    """
+    with told_end(run):
+        budget = Budget(loaded.sweep.search, run.stop_file, clock)
+        shared, scored = loaded.sweep.server.step_switch, bool(loaded.task)
+        closing = closing_launches(loaded.sweep, shared=shared, scored=scored)
+        progress = Telling(progress, run, budget, closing)
+        if budget.ends is not None:
+            progress.note(budget.ends)
+        if loaded.sweep.engine.kind == "sglang" and elsewhere is None:
+            for crowd in gpu.crowded(Launches(loaded.sweep, os.environ).environment):
+                progress.note(f"{crowd}, before the first launch")
+        if loaded.sweep.engine.kind == "endpoint":
+            loaded = with_conversations(loaded, run, engine, progress.phase)
+            bench = Bench.prepare(engine, loaded, run, progress.phase)
+            measure_endpoint(bench, budget, progress)
+        else:
+            # Before the first launch: a storage that does not work is a mistake in the sweep file.
+            layout = layout_of(run, loaded.sweep, loaded.space.points)
+            stored = stored_study(loaded, run, layout, progress.note)
+            showing = Showing(run, loaded.sweep, layout, stored)
+            watched = Watched(progress, showing)
+            try:
+                with taking_part(fleet, run, watched.note, watched.step) as own:
+                    if not comes_too_late(own, loaded, run):
+                        loaded = with_conversations(loaded, run, engine, watched.phase)
+                        bench = Bench.prepare(engine, loaded, run, watched.phase)
+                        with placed(bench, loaded, watched, elsewhere) as there:
+                            search_all(
+                                there, loaded, budget, watched, clock, own, here=elsewhere is None
+                            )
+            finally:
+                showing.stop()
+                if showing.lost is not None:
+                    progress.note(
+                        f"the dashboard's study is not complete ({showing.lost}), the ledger is; "
+                        "a resumed run writes the study anew"
+                    )
+        return summarise_run(run)
+
+
+@contextmanager
+def placed(
+    bench: Bench, loaded: LoadedSweep, progress: Progress, elsewhere: PlacesMaker | None
+) -> Iterator[Bench]:
+    """The bench with the places that `slots` asks for, or those elsewhere, until the block is
+    through."""
+    places: Places
+    if elsewhere is not None:
+        places = elsewhere(bench, progress.phase)
+    else:
+        slots = slots_of(loaded, os.environ)
+        if len(slots) < 2:
+            yield bench
+            return
+        for slot in slots:
+            progress.note(slot.words())
+        places = Slots(bare(bench), slots, progress.phase)
+    try:
+        yield replace(bench, places=places)
+    finally:
+        with interrupts_deferred():
+            places.close()

@@ -1,0 +1,1 @@
+"""The run folder: ledger, machine facts, locks, crash recovery, status."""

@@ -1,0 +1,1 @@
+"""The engine-neutral life of a server: processes, ports, HTTP, logs, GPU readings."""

@@ -1,0 +1,1 @@
+"""Everything about SGLang: flags per release, rules, log parsing, failure diagnosis."""

@@ -1,0 +1,1 @@
+"""Estimate the GPU memory of a server before it is launched."""

@@ -1,0 +1,80 @@
+"""An engine that spends no launch on a server that cannot fit, and learns from its launches."""
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from tuner.config.loader import LoadedSweep
+from tuner.config.prompts import Prompt
+from tuner.config.schema import ModelSpec, ServerSpec
+from tuner.core.errors import EngineFailure, Failure
+from tuner.server.base import Checked, Command, Engine, Server, ServerConfig, Tokenised
+from tuner.sglang.log_parser import read_sizes
+from tuner.sglang.memory.fit import Machine, offsets_of
+
+PLAUSIBLE_GIB = 5.0
+"""More than this before the weights is another process's, which may be gone at the next launch."""
+
+
+def guarded(engine: Engine, machine: Machine | None) -> Engine:
+    """`engine` with its launches guarded, where the GPUs' memory is known."""
+    return engine if machine is None else Guarded(engine, machine)
+
+
+class Guarded:
+    """See `engine.base.Engine`; all but `launch` is the engine's own.
+
+    What a rank holds before it loads weights is assumed until the first log states it; from then on
+    a server is refused (OOM) that leaves no room beside that either.
+    """
+
+    def __init__(self, engine: Engine, machine: Machine) -> None:
+        self.name = engine.name
+        self._engine = engine
+        self._machine = machine
+
+    def refuse(self, loaded: LoadedSweep) -> None:
+        """The engine's."""
+        self._engine.refuse(loaded)
+
+    def check(self, loaded: LoadedSweep) -> Checked:
+        """The engine's."""
+        return self._engine.check(loaded)
+
+    def switch_refusal(self, config: ServerConfig) -> str | None:
+        """The engine's."""
+        return self._engine.switch_refusal(config)
+
+    def command(self, config: ServerConfig) -> Command:
+        """The engine's."""
+        return self._engine.command(config)
+
+    def tokenise(
+        self, model: ModelSpec, server: ServerSpec, prompts: Sequence[Prompt]
+    ) -> Tokenised:
+        """The engine's."""
+        return self._engine.tokenise(model, server, prompts)
+
+    def launch(self, config: ServerConfig, log: Path, launch_id: int) -> Server:
+        """The engine's. Raises EngineFailure(OOM) without a start where the server cannot fit."""
+        if (why := self._machine.misfit(config)) is not None:
+            raise EngineFailure(Failure.OOM, f"not launched: {why}")
+        try:
+            return self._engine.launch(config, log, launch_id)
+        finally:
+            with suppress(OSError):
+                self._learn(config, log)
+
+    def _learn(self, config: ServerConfig, log: Path) -> None:
+        """What a failed launch had logged counts as well."""
+        machine = self._machine
+        if machine.learned is not None:
+            return
+        logged = read_sizes(log)
+        if logged.before is None or logged.target is None:
+            return
+        if machine.gpu - logged.before <= PLAUSIBLE_GIB:
+            found = offsets_of(machine.memory(config), logged, machine.gpu)
+            # A draft's size differs by placement; target and context are every server's.
+            self._machine = replace(machine, learned=replace(found, draft=0.0), known={})

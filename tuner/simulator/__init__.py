@@ -1,0 +1,1 @@
+"""The simulated engine: an HTTP server process driven by a performance model."""

@@ -1,0 +1,80 @@
+"""A server that spans hosts: rank 0 serves, the others join it over TCP and end with it.
+
+As in SGLang, rank 0 loads when all are there, and a rank that is lost leaves it waiting in its next
+forward, alive and silent.
+"""
+
+import asyncio
+from contextlib import suppress
+from typing import NoReturn
+
+from tuner.simulator import startup
+from tuner.simulator.arguments import Arguments
+from tuner.simulator.faults import kill_self
+from tuner.simulator.log import log
+from tuner.simulator.scheduler import Scheduler
+
+_PAUSE_S = 0.02
+
+
+class Others:
+    """The ranks that have joined rank 0."""
+
+    def __init__(self) -> None:
+        self._streams: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
+        self._joined = asyncio.Event()
+        self._server: asyncio.Server | None = None
+
+    @classmethod
+    async def gathered(cls, arguments: Arguments) -> "Others | None":
+        """All of them, as soon as they are there; None where the server is of this host alone."""
+        wanted = arguments.server_args["nnodes"] - 1
+        if wanted < 1:
+            return None
+        others = cls()
+        host, port = address_of(arguments)
+        others._server = await asyncio.start_server(others._join, host, port)
+        while len(others._streams) < wanted:
+            others._joined.clear()
+            await others._joined.wait()
+        return others
+
+    async def _join(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._streams.append((reader, writer))
+        self._joined.set()
+
+    async def led(self, scheduler: Scheduler) -> None:
+        """Tell them how many tokens there are, until one of them is lost; then nothing moves."""
+        lost = [asyncio.ensure_future(reader.read()) for reader, _ in self._streams]
+        while not any(each.done() for each in lost):
+            for _, writer in self._streams:
+                writer.write(b"%d\n" % scheduler.generated)
+            await asyncio.sleep(_PAUSE_S)
+        scheduler.is_stuck = True
+        await asyncio.Event().wait()
+
+
+async def follow(arguments: Arguments) -> NoReturn:
+    """The life of a rank other than 0, with its faults."""
+    reader, _writer = await _joined(arguments)  # both: a writer that nobody holds is closed
+    await startup.play(arguments)
+    log(f"node_rank {arguments.server_args['node_rank']} is up")
+    while line := await reader.readline():
+        arguments.faults.strike(int(line), arguments.performance.tp)
+    log("the store of rank 0 is gone: Connection was closed by the peer")
+    kill_self()
+
+
+async def _joined(arguments: Arguments) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """As soon as rank 0 listens; its host may start later."""
+    host, port = address_of(arguments)
+    while True:
+        with suppress(OSError):
+            return await asyncio.open_connection(host, port)
+        await asyncio.sleep(_PAUSE_S)
+
+
+def address_of(arguments: Arguments) -> tuple[str, int]:
+    """Where rank 0 waits for the others."""
+    host, _, port = str(arguments.server_args["dist_init_addr"]).rpartition(":")
+    return host, int(port)

@@ -1,0 +1,1 @@
+"""Several hosts on one search, through Optuna's RDB storage."""

@@ -1,0 +1,24 @@
+"""A verdict as text that travels: from one worker's search to another's."""
+
+from collections.abc import Mapping
+from dataclasses import asdict, replace
+from typing import Any
+
+from tuner.config.load_level import level_of
+from tuner.search.observation import Figures, Verdict
+
+
+def verdict_json(verdict: Verdict) -> dict[str, Any]:
+    """Everything of it, as JSON has it."""
+    found = asdict(replace(verdict, levels={}))
+    found["levels"] = {str(level): asdict(each) for level, each in verdict.levels.items()}
+    return found
+
+
+def verdict_from(data: Mapping[str, Any]) -> Verdict:
+    """The verdict that `verdict_json` wrote."""
+    levels = {
+        level_of(level): Figures(**{**each, "reached": tuple(each["reached"])})
+        for level, each in data["levels"].items()
+    }
+    return Verdict(**{**data, "levels": levels})
