@@ -19,7 +19,7 @@ from dataclasses import dataclass, field, replace
 from benchmarks.landscape import TEXT_NOISE, Landscape
 from tuner.analysis.baselines import speedup_figures
 from tuner.analysis.equivalence import Ratio, by_lines
-from tuner.analysis.winner import MAX_CONFIRMED, Recommended, answer_of, as_weighed, once_more
+from tuner.analysis.winner import MAX_CONFIRMED, Recommended, as_weighed, find_answer, once_more
 from tuner.config.load_level import Level
 from tuner.config.point import Point
 from tuner.config.schema import ObjectiveSpec
@@ -78,7 +78,7 @@ class Answering:
             lines.append(("confirm", self._at(found[0].at, 1, float(end)), found[1]))
             ledger, ratio = self._settled(lines)
             ledger = replace(ledger, weighed=weighed)
-        best, _ = answer_of(ledger, self.spec, ratio)
+        best, _ = find_answer(ledger, self.spec, ratio)
         return None if best is None else best.at
 
     def _at(self, point: Point | None, number: int, at: float) -> Server:

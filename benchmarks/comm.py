@@ -11,10 +11,10 @@ from tuner.config.space import Space
 from tuner.core.errors import Failure
 from tuner.sglang.nccl.benchmark import ROUNDS, expected_s
 from tuner.sglang.nccl.messages import Message, thinned, token_counts
-from tuner.sglang.nccl.results import CommResults, Measured
+from tuner.sglang.nccl.results import CommResults, SettingResult
 from tuner.sglang.nccl.screening import screened_apart
 from tuner.sglang.nccl.selection import Carrier, Timing, narrowing, timed_shares, undecided
-from tuner.sglang.nccl.settings import Setting, settings_of
+from tuner.sglang.nccl.settings import Setting, list_settings
 
 NOISE = 0.01
 """Relative standard deviation between rounds."""
@@ -44,7 +44,7 @@ def comm_stage(landscape: Landscape, seed: int) -> Stage:
     if not points:
         left = narrowing(space.points, carrier, None).of(space)
         return Stage(left, timed_shares(left.points, carrier, None))
-    settings = settings_of(points)
+    settings = list_settings(points)
     counts = sorted(token_counts(points, levels, landscape.tp)["verify"])
     messages = thinned(tuple(Message(tokens, 0, tokens, ("verify",)) for tokens in counts))
     measured = tuple(_measured(landscape, each, messages, seed) for each in settings)
@@ -58,12 +58,14 @@ def comm_stage(landscape: Landscape, seed: int) -> Stage:
 
 def _measured(
     landscape: Landscape, setting: Setting, messages: tuple[Message, ...], seed: int
-) -> Measured:
+) -> SettingResult:
     draw = random.Random(f"{landscape.name}:{seed}:comm:{setting.label()}")
     rounds = []
     for message in messages:
         true = landscape.all_reduce_ms(dict(setting.env), message.tokens)
         if isinstance(true, str):
-            return Measured(setting, failure=Failure(true), message="by a rule of the landscape")
+            return SettingResult(
+                setting, failure=Failure(true), message="by a rule of the landscape"
+            )
         rounds.append(tuple(1000 * true * math.exp(draw.gauss(0, NOISE)) for _ in range(ROUNDS)))
-    return Measured(setting, tuple(rounds))
+    return SettingResult(setting, tuple(rounds))

@@ -13,9 +13,9 @@ from pathlib import Path
 from statistics import mean
 
 from tuner.config.loader import load_sweep
-from tuner.dashboard.shown import Layout, Shown
+from tuner.dashboard.shown import DashboardSchema, DashboardTrial
 from tuner.dashboard.study import open_own_study
-from tuner.search.observation import Verdict
+from tuner.search.observation import Observation
 from tuner.search.optuna_study import Study
 from tuner.search.samplers import combination
 
@@ -42,7 +42,7 @@ def cost(trials: int, folder: Path) -> list[tuple[float, float]]:
     loaded = load_sweep(path)
     study = Study(loaded.space, loaded.sweep.search, trials)
     stored, trouble = open_own_study(
-        folder / "study.db", Layout("cost", "me", axes=loaded.space.dimensions)
+        folder / "study.db", DashboardSchema("cost", "me", axes=loaded.space.dimensions)
     )
     assert stored is not None, trouble
     taken = []
@@ -52,13 +52,13 @@ def cost(trials: int, folder: Path) -> list[tuple[float, float]]:
         assert proposal is not None
         asked = time.process_time()
         params = combination(loaded.space, proposal.point)
-        stored.begin(Shown(params, "running", note="It runs."))
+        stored.begin(DashboardTrial(params, "running", note="It runs."))
         shown = time.process_time()
-        study.tell(proposal, Verdict("ok", 1 + number / trials))
+        study.tell(proposal, Observation("ok", 1 + number / trials))
         told = time.process_time()
         files = ("logs/0001.log", "samples/0001.jsonl.gz")
         values = (1 + number / trials,)
-        stored.finish(Shown(params, "ok", values, FIGURES, "x" * 1800, files))
+        stored.finish(DashboardTrial(params, "ok", values, FIGURES, "x" * 1800, files))
         stored.describe("x" * 900, {"answer": str(number // 50)})
         ended = time.process_time()
         taken.append((asked - began + told - shown, shown - asked + ended - told))

@@ -26,9 +26,9 @@ from tuner.config.space import Space
 from tuner.core.errors import UserError
 from tuner.runs.records import TrialRecord, read_record
 from tuner.search.objective import objective
-from tuner.search.observation import Figures, Verdict
+from tuner.search.observation import LevelFigures, Observation
 from tuner.simulator.acceptance import expected_length
-from tuner.simulator.performance import Machine, Performance, Speculation
+from tuner.simulator.performance import Performance, SimulatedMachine, Speculation
 from tuner.simulator.presets import load_preset
 
 FOLDER = Path(__file__).parent / "landscapes"
@@ -129,7 +129,7 @@ class Landscape:
             self.space = _space_of_points([p for p in self._table if p is not None])
             return
         self._table = {}
-        self._machine: Machine = load_preset(str(data["preset"]), data.get("overrides"))
+        self._machine: SimulatedMachine = load_preset(str(data["preset"]), data.get("overrides"))
         self._require(data["space"], SPACE_KEYS, "space.")
         self.space = _space(data["space"], self._machine.tp)
 
@@ -208,15 +208,15 @@ class Landscape:
         added = (math.prod(rule.cycle for rule in of_comm) - 1) * cycle.total_ms
         return max(0.05 * cycle.all_reduce_ms, cycle.all_reduce_ms + added)
 
-    def measure(self, point: Point | None, seed: int) -> Verdict:
+    def measure(self, point: Point | None, seed: int) -> Observation:
         """What one launch shows: the truth with the luck of this seed and point."""
         truth = self.truth(point)
         if truth.failure is not None:
-            return Verdict("infeasible", reason=truth.failure)
+            return Observation("infeasible", reason=truth.failure)
         base = self._shown(None, seed)
         shown = base if point is None else self._shown(point, seed)
         ratios = {level: shown[level][1] / base[level][1] for level in shown}
-        return Verdict(
+        return Observation(
             "ok",
             1.0 if point is None else objective(ratios, ObjectiveSpec()),
             levels={level: figures for level, (figures, _) in shown.items()},
@@ -235,7 +235,7 @@ class Landscape:
 
     def _shown(
         self, point: Point | None, seed: int, number: int = 0
-    ) -> dict[int, tuple[Figures, float]]:
+    ) -> dict[int, tuple[LevelFigures, float]]:
         """Figures and throughput of one launch, by level."""
         again = f":{number}" if number else ""
         draw = random.Random(f"{self.name}:{seed}:{point.key if point else ''}{again}")
@@ -248,7 +248,7 @@ class Landscape:
             reached = [x * math.exp(text) for x in accumulate(true.chances, mul)]
             seen = 1 + sum(reached)
             chain = point is not None and point.eagle_topk == 1
-            figures = Figures(
+            figures = LevelFigures(
                 true.cycle_ms * own,
                 None if point is None else seen,
                 tuple(min(1.0, each) for each in reached) if chain else (),

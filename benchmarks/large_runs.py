@@ -24,8 +24,8 @@ from tuner.config.loader import LoadedSweep, load_sweep
 from tuner.config.point import Point
 from tuner.engines import make_engine
 from tuner.execution import executor
-from tuner.execution.executor import Job, Performed, perform
-from tuner.execution.launch import Attempt, Rig, config_of
+from tuner.execution.executor import JobResult, LaunchJob, perform
+from tuner.execution.launch import LaunchContext, LaunchResult, phase_config
 from tuner.execution.progress import Phase
 from tuner.metrics.samples import Request
 from tuner.runner.sweep_run import begin_run, run_sweep
@@ -177,7 +177,7 @@ def _candidate(
             "trial": number,
             "launch_id": number,
             "point": point.to_json(),
-            "command": engine.command(config_of(loaded.sweep, phase)).to_json(),
+            "command": engine.command(phase_config(loaded.sweep, phase)).to_json(),
             "metrics": metrics,
             "samples": f"samples/{number:04d}.jsonl.gz",
             "asked": AskedLine(number=number - 1, after=number - 1, drawn=drawn),
@@ -189,19 +189,19 @@ def _candidate(
 def instant_launches(folder: Path) -> Iterator[None]:
     """Launches here are over at once, with what one of the baseline and one of a candidate have
     brought on the simulated engine; all that comes of them is done as ever."""
-    found: dict[bool, Attempt] = {}
+    found: dict[bool, LaunchResult] = {}
 
-    def kept(rig: Rig, job: Job, report: Callable[[Phase], None]) -> Performed:
+    def kept(rig: LaunchContext, job: LaunchJob, report: Callable[[Phase], None]) -> JobResult:
         performed = perform(rig, job, report)
         found[job.phase.point is None] = performed.attempt
         return performed
 
-    def instant(rig: Rig, job: Job, _report: Callable[[Phase], None]) -> Performed:
+    def instant(rig: LaunchContext, job: LaunchJob, _report: Callable[[Phase], None]) -> JobResult:
         before = found[job.phase.point is None]
         (taken,) = before.taken.values()
         attempt = replace(before, launch_id=job.launch_id, taken={job.phase.point: taken})
         rig.run.log_file(job.launch_id).touch()
-        return Performed(attempt)
+        return JobResult(attempt)
 
     with patch.object(executor, "perform", kept):
         measured_run(folder)

@@ -30,7 +30,7 @@ from benchmarks.landscape import FOLDER, Landscape
 from tuner.analysis.winner import Recommended
 from tuner.config.point import Point
 from tuner.config.schema import SearchSpec
-from tuner.search.observation import Verdict
+from tuner.search.observation import Observation
 from tuner.search.optuna_study import Study
 from tuner.search.samplers import missing_library
 
@@ -84,7 +84,7 @@ class Clock:
     def is_over(self) -> bool:
         return self.launches >= CAP
 
-    def launch(self, point: Point, alone: bool = False) -> dict[Point, Verdict]:
+    def launch(self, point: Point, alone: bool = False) -> dict[Point, Observation]:
         """What the launch shows: of the point, then of what it measures besides."""
         together = (point,) if alone else self._landscape.together(point)
         found = {each: self._landscape.measure(each, self.seed) for each in together}

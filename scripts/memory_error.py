@@ -15,7 +15,7 @@ from make_dummy_models import configs
 from tuner.core.errors import UserError
 from tuner.report.memory import launches_held, memory_table
 from tuner.runs.run import Run
-from tuner.sglang.memory.model_shape import Pair, read_shape
+from tuner.sglang.memory.model_shape import ShapePair, read_shape
 
 SMOLLM2 = {  # huggingface.co/HuggingFaceTB/SmolLM2-135M-Instruct, config.json
     "architectures": ["LlamaForCausalLM"],
@@ -58,10 +58,10 @@ def known_runs() -> list[Path]:
     return [each for each in every if Run.open(each).sweep().model.target in CONFIGS]
 
 
-def pair_of_run(run: Run) -> Pair:
+def pair_of_run(run: Run) -> ShapePair:
     model = run.sweep().model
     draft = None if model.draft is None else read_shape(CONFIGS[model.draft])
-    return Pair(read_shape(CONFIGS[model.target]), draft)
+    return ShapePair(read_shape(CONFIGS[model.target]), draft)
 
 
 if __name__ == "__main__":

@@ -9,20 +9,20 @@ and the cycle that all other configurations predict, beside what was measured.
 import sys
 from pathlib import Path
 
-from tuner.analysis.run_results import Findings, Measured
+from tuner.analysis.run_results import Result, RunView
 from tuner.core.errors import UserError
 from tuner.report.formatting import interval, number, text_table
 from tuner.runs.run import Run
-from tuner.search.acceptance import AcceptanceCurve, chain_of
+from tuner.search.acceptance import AcceptanceCurve, read_chain
 from tuner.search.cycle_time_fit import Cycle, CycleModel
 
 
 def main(folder: Path) -> None:
-    findings = Findings(Run.open(folder))
+    findings = RunView(Run.open(folder))
     level = findings.levels[0]
     chains = [each for each in findings.ranked if each.point and each.point.eagle_topk == 1]
     chains.sort(key=steps)
-    longest = chain_of(findings.windows(chains[-1], level), steps(chains[-1]))
+    longest = read_chain(findings.windows(chains[-1], level), steps(chains[-1]))
     curve = AcceptanceCurve(() if longest is None else (longest,))
     cycles = [
         Cycle(each.point, n, ms)
@@ -41,7 +41,7 @@ def main(folder: Path) -> None:
     print(text_table([*header, "cycle, ms", "predicted", "off", ""], rows))
 
 
-def steps(each: Measured) -> int:
+def steps(each: Result) -> int:
     assert each.point is not None
     assert each.point.num_steps is not None
     return each.point.num_steps

@@ -83,7 +83,7 @@ def _session(sweep: Path, run: Path, seal: str, end: End | None, played: bool) -
     if played:
         engine = PlayedEngine(loaded.sweep.engine, loaded.sweep.timeouts)
         launching: tuple[type, str] = PlayedEngine, "launch"
-        measuring: Any = patch.object(launch.Rig, "_send", staticmethod(listener.known))
+        measuring: Any = patch.object(launch.LaunchContext, "_send", staticmethod(listener.known))
     else:
         launching = ServerApi, "is_healthy"
         windows = known_windows(listener.phases, listener.around(run_window))

@@ -11,7 +11,7 @@ from tests.config.conftest import BASE
 from tests.metrics.test_request_rate import served
 from tests.report.make_run import SWEEP, TTFT, Trial, chain, make_run
 from tests.sweeps import Listener, tiny_sweep
-from tuner.analysis.run_results import Findings
+from tuner.analysis.run_results import RunView
 from tuner.analysis.summary import summarise_run
 from tuner.analysis.winner import fastest_candidate
 from tuner.config.load_level import Rate
@@ -24,15 +24,15 @@ from tuner.report.best_per_level import levels_table
 from tuner.report.report import write_report
 from tuner.report.results_table import top_tables
 from tuner.report.winner_files import one_point_sweep
-from tuner.runner.observations import verdict_of
+from tuner.runner.observations import to_observation
 from tuner.runner.sweep_run import begin_run, run_sweep
-from tuner.runs.latency_limits import broken_limits, broken_words, excess, limits_words
+from tuner.runs.latency_limits import broken_limits, describe_broken_limits, excess, format_limits
 from tuner.runs.records import BrokenLimit
 from tuner.runs.run import Run
-from tuner.search.forecast import Known
-from tuner.search.observation import Figures, Verdict
+from tuner.search.forecast import Observations
+from tuner.search.observation import LevelFigures, Observation
 from tuner.search.optuna_study import FEASIBLE, Study
-from tuner.search.staged import StagedSearch
+from tuner.search.staged import StagedPlanner
 
 LIMITS = SearchSpec(limits={"tpot_ms_p50": 9.0, "ttft_ms_p99": 1000 * TTFT + 1})
 
@@ -133,7 +133,7 @@ def test_the_search_is_told_how_far_over_a_point_is(tmp_path: Path) -> None:
     """A sampler that only knows `infeasible` cannot tell which way leads back under the limit."""
     run = limited(tmp_path, 90.0, 100.0, 118.0)
     spec = run.sweep().search.objective
-    over, kept = (verdict_of(each, spec) for each in run.ledger().candidates)
+    over, kept = (to_observation(each, spec) for each in run.ledger().candidates)
     assert over.outcome == "ok"
     assert over.levels
     assert over.excess == pytest.approx(1000 / 100 / 9 - 1, rel=0.02)
@@ -150,19 +150,19 @@ def test_the_search_is_told_how_far_over_a_point_is(tmp_path: Path) -> None:
 
 def test_the_forecast_learns_from_a_point_that_is_no_answer(tmp_path: Path) -> None:
     """It ran and its cycle is true; but what others have to beat is what keeps the limits."""
-    figures = {1: Figures(12.0, 1.8, (0.5, 0.3), 1.5)}
-    plain, points = {1: Figures(10.0)}, tiny_sweep(tmp_path).space.points
+    figures = {1: LevelFigures(12.0, 1.8, (0.5, 0.3), 1.5)}
+    plain, points = {1: LevelFigures(10.0)}, tiny_sweep(tmp_path).space.points
     told = {
-        points[0]: Verdict("ok", 1.5, None, figures, excess=0.2),
-        points[1]: Verdict("ok", 1.2, None, {1: Figures(15.0, 1.8, (0.5, 0.3), 1.2)}),
+        points[0]: Observation("ok", 1.5, None, figures, excess=0.2),
+        points[1]: Observation("ok", 1.2, None, {1: LevelFigures(15.0, 1.8, (0.5, 0.3), 1.2)}),
     }
-    known = Known(plain, told)
+    known = Observations(plain, told)
     assert set(known.usable) == set(told)
-    stages = StagedSearch(points, ObjectiveSpec(), 0)
+    stages = StagedPlanner(points, ObjectiveSpec(), 0)
     found = next(iter(stages.smoothed(known).items()))
     assert found is not None
     assert found[0] == points[1]
-    only = Known(plain, {points[0]: told[points[0]]})
+    only = Observations(plain, {points[0]: told[points[0]]})
     assert stages.smoothed(only) == {}
     assert "is still the best" in stages.decide(only).why  # the baseline is
 
@@ -252,7 +252,7 @@ def test_what_is_as_fast_is_told_at_each_level_though_it_breaks_a_limit(tmp_path
     best = summarise_run(run).by_level[1]
     assert best.record.role == "baseline"
     assert [each.at for each in best.alike] == [chain(1)]
-    table = levels_table(Findings(run))
+    table = levels_table(RunView(run))
     assert table is not None
     assert "`1 step, 2 tokens` (breaks a limit)" in table
     assert "2 steps" not in table
@@ -269,7 +269,7 @@ def test_a_limit_that_is_broken_at_one_level_says_nothing_of_another(tmp_path: P
     found = summarise_run(Run.open(run.path)).by_level
     assert found[1].record.role == "baseline"
     assert found[8].record.at == chain(1)
-    table = levels_table(Findings(Run.open(run.path))) or ""
+    table = levels_table(RunView(Run.open(run.path))) or ""
     assert "| 8 | `1 step, 2 tokens` | - |" in table
 
 
@@ -295,8 +295,11 @@ def test_speculation_does_not_pay_where_it_breaks_a_limit_that_is_kept_without(
 def test_large_figures_are_written_out() -> None:
     """`ttft_ms_p99 is 1.235e+04, 5.7e+02 % over 60`."""
     broken = BrokenLimit(concurrency="200/s", metric="ttft_ms_p99", value=12345.6, limit=60)
-    assert broken_words([broken]) == "ttft_ms_p99 is 12346 at 200 requests/s, 20476 % over 60"
-    assert limits_words({"ttft_ms_p99": 2_000_000}) == "ttft_ms_p99 at most 2000000"
+    assert (
+        describe_broken_limits([broken])
+        == "ttft_ms_p99 is 12346 at 200 requests/s, 20476 % over 60"
+    )
+    assert format_limits({"ttft_ms_p99": 2_000_000}) == "ttft_ms_p99 at most 2000000"
 
 
 def test_a_running_server_is_told_whether_it_keeps_them(tmp_path: Path) -> None:
@@ -324,7 +327,7 @@ def test_goodput_is_shown_of_whatever_was_measured(tmp_path: Path) -> None:
     for line, good in zip(lines, (3.25, 4.5, 3.75), strict=True):
         line["metrics"]["1"]["goodput_request_s"] = good
     made.trials_file.write_text("\n".join(map(json.dumps, lines)) + "\n")
-    [(_, table)] = top_tables(Findings(Run.open(made.path)))
+    [(_, table)] = top_tables(RunView(Run.open(made.path)))
     header, _, *rows = ([cell.strip() for cell in row.split(" | ")] for row in table.splitlines())
     column = header.index("goodput, requests/s")
     assert [row[column] for row in rows] == ["3.25", "-", "3.75", "4.50"]  # -: the reference
@@ -352,7 +355,7 @@ def test_a_server_that_turns_requests_away_is_no_answer(
     metrics = {"16/s": {"requests": 30, "failed_requests": failed, "ttft_ms_p99": 5.0}}
     baseline = {Rate(16): [replace(whole, samples=tuple(some))]}
     found = broken_limits(metrics, SearchSpec(limits={"ttft_ms_p99": 100}), baseline)
-    assert (broken_words(found) or None) == words
+    assert (describe_broken_limits(found) or None) == words
     assert all(each.excess > 0 for each in found)
     assert broken_limits(metrics, SearchSpec()) == []  # the baseline itself
 

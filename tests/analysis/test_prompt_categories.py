@@ -9,7 +9,7 @@ import pytest
 
 from tests.report.make_run import SWEEP, Trial, chain, make_run, windows_of
 from tuner.analysis.prompt_categories import kinds_found
-from tuner.analysis.run_results import Findings
+from tuner.analysis.run_results import RunView
 from tuner.analysis.summary import summarise_run
 from tuner.cli.progress import outcome
 from tuner.cli.result import show_result
@@ -99,7 +99,7 @@ def test_one_kind_needs_no_table(tmp_path: Path) -> None:
     run = make_run(tmp_path, [Trial(None, 100.0), Trial(chain(2), 125.0)])
     for record in run.ledger().records:
         assert record.metrics["1"].get("by_kind")
-    findings = Findings(run)
+    findings = RunView(run)
     assert len(kind_tables(findings)) == 1
     for found in findings.kinds.values():
         assert len(found) == 2
@@ -132,14 +132,14 @@ def test_the_frame_has_a_row_for_each_kind(run: Run) -> None:
 
 
 def test_a_run_without_a_candidate_has_no_kinds(tmp_path: Path) -> None:
-    findings = Findings(make_run(tmp_path, [Trial(None, 90.0)]))
+    findings = RunView(make_run(tmp_path, [Trial(None, 90.0)]))
     assert findings.kinds == {}
 
 
 def test_the_report_shows_lengths_where_there_are_several(run: Run) -> None:
     """Acceptance on long prompts is what a user of long prompts needs, and drowns in the rest."""
-    assert length_tables(Findings(run)) == []
-    findings = Findings(run)
+    assert length_tables(RunView(run)) == []
+    findings = RunView(run)
     lines = [each.model_dump_json() for each in findings.records]
     for number, record in enumerate(findings.records):
         parts = record.metrics["1"]["by_length"]
@@ -147,7 +147,7 @@ def test_the_report_shows_lengths_where_there_are_several(run: Run) -> None:
         parts |= {"2048-8191": {**told, "ttft_ms_p50": 400.0}, "512-2047": {**told}}
         lines[number] = record.model_dump_json()
     run.trials_file.write_text("\n".join(lines) + "\n")
-    ((words, table),) = length_tables(Findings(Run.open(run.path)))
+    ((words, table),) = length_tables(RunView(Run.open(run.path)))
     assert words.startswith("By prompt tokens, of")
     shown = [line.split(" | ")[0] for line in table.splitlines()[2:]]
     assert shown == ["| 0-511", "| 512-2047", "| 2048-8191"]
@@ -157,7 +157,7 @@ def test_the_report_shows_lengths_where_there_are_several(run: Run) -> None:
 def test_no_speculation_may_be_the_fastest_of_a_kind(tmp_path: Path) -> None:
     """`this one` beside a speed-up of 0.75 tells a reader to run what loses."""
     run = make_run(tmp_path, [Trial(None, 200.0), Trial(chain(2), 150.0), Trial(chain(3), 140.0)])
-    (chat, _) = Findings(run).kinds[1]
+    (chat, _) = RunView(run).kinds[1]
     assert chat.fastest.role == "baseline"
     assert chat.fastest_speedup is not None and chat.fastest_speedup.value == 1
     assert chat.to_json()["fastest"] is None

@@ -6,9 +6,9 @@ import pytest
 
 from tests.sweeps import tiny_sweep
 from tuner.analysis.summary import summarise_run
-from tuner.analysis.winner import objective_of
+from tuner.analysis.winner import read_objective
 from tuner.config.schema import ObjectiveSpec
-from tuner.runner.observations import verdict_of
+from tuner.runner.observations import to_observation
 from tuner.runner.sweep_run import begin_run
 from tuner.runs.records import TrialRecord
 
@@ -104,10 +104,10 @@ def test_an_empty_run_has_measured_nothing(summary):
 
 
 def test_a_candidate_without_one_levels_ratio_has_no_objective():
-    assert objective_of(line(1, c1=1.2, c8=None), ObjectiveSpec()) is None
-    verdict = verdict_of(line(1, c1=1.2, c8=None), ObjectiveSpec())
+    assert read_objective(line(1, c1=1.2, c8=None), ObjectiveSpec()) is None
+    verdict = to_observation(line(1, c1=1.2, c8=None), ObjectiveSpec())
     assert (verdict.outcome, verdict.value) == ("failed", None)
 
 
 def test_one_level_decides_where_the_sweep_says_so():
-    assert objective_of(line(1, c1=1.2, c8=0.8), ObjectiveSpec(over=8)) == 0.8
+    assert read_objective(line(1, c1=1.2, c8=0.8), ObjectiveSpec(over=8)) == 0.8

@@ -9,7 +9,7 @@ from tuner.analysis.equivalence import by_lines, objective_ratio
 from tuner.analysis.winner import (
     as_weighed,
     complexity,
-    far_outputs,
+    divergent_outputs,
     fastest_candidate,
     once_more,
     tied_candidates,
@@ -266,7 +266,7 @@ def test_a_launch_of_its_own_that_says_something_else_refutes_too() -> None:
     again = saying_something_else(first).model_copy(update={"trial": 3, "role": "confirm"})
     ledger = Ledger((first, other, again))
     assert fastest_candidate(ledger, SPEC)[0] is other
-    assert far_outputs(ledger, first) is again
+    assert divergent_outputs(ledger, first) is again
 
 
 def test_outputs_that_are_only_warned_of_change_nothing() -> None:

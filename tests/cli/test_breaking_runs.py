@@ -26,7 +26,7 @@ from tests.runs.test_run import TEXT, settings
 from tests.server import launching
 from tuner.cli import on_finish, sweep
 from tuner.cli.commands import specbench
-from tuner.cli.runs import status_of
+from tuner.cli.runs import read_status
 from tuner.core.errors import UserError
 from tuner.runs.run import Run
 from tuner.runs.status import own_state, read_state, write_state
@@ -67,7 +67,7 @@ def test_a_state_that_is_none_is_not_shown(run: Run, broken: str) -> None:
         broken = json.dumps({**whole, **json.loads(broken)})
     run.state_file.write_text(broken)
     assert read_state(run) is None
-    assert status_of(run)["state"] == "ended"
+    assert read_status(run)["state"] == "ended"
 
 
 def test_a_state_of_several_places_and_of_rates_is_read(run: Run) -> None:

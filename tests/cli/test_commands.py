@@ -18,10 +18,10 @@ from rich.console import Console
 from tests.report.make_run import Trial, chain, make_run
 from tests.sweeps import tiny_sweep
 from tuner.cli import commands
-from tuner.cli.progress import Watch, outcome
+from tuner.cli.progress import ProgressLine, outcome
 from tuner.config.loader import load_sweep
 from tuner.engines import make_engine
-from tuner.execution.progress import Standing
+from tuner.execution.progress import SweepProgress
 from tuner.server.base import Command, server_config
 from tuner.server.launch_script import difference
 
@@ -104,8 +104,8 @@ def test_progress_says_what_its_figures_are_of(tmp_path: Path, over: str, said: 
     path = tmp_path / "tiny.yaml"
     text = path.read_text().replace("concurrency: [1]", "concurrency: [1, 8]")
     path.write_text(text.replace("over: geomean", f"over: {over}"))
-    watch = Watch(Console(file=StringIO()), None, load_sweep(path))
-    watch.standing = Standing(1, 1, 1.1, None, 1.1)
+    watch = ProgressLine(Console(file=StringIO()), None, load_sweep(path))
+    watch.standing = SweepProgress(1, 1, 1.1, None, 1.1)
     assert watch._so_far() == f" ({said})"
     record = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(2), 99.0)], levels=(1, 8)).records()
     told = outcome(record[1], "output_tok_s")

@@ -4,12 +4,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tuner.config.load_level import Level, Rate, at, axis, columns, level_of, listed, named
+from tuner.config.load_level import Level, Rate, at, axis, columns, listed, named, parse_level
 
 
 @given(st.integers(1, 512) | st.floats(0.001, 100_000).map(lambda x: Rate(round(x, 6))))
 def test_a_level_is_read_as_it_was_written(level: Level) -> None:
-    assert level_of(str(level)) == level
+    assert parse_level(str(level)) == level
 
 
 @pytest.mark.parametrize(
@@ -17,7 +17,7 @@ def test_a_level_is_read_as_it_was_written(level: Level) -> None:
 )
 def test_anything_else_is_no_level(text: str) -> None:
     with pytest.raises(ValueError, match="is no level, write a concurrency such as 8 or a rate"):
-        level_of(text)
+        parse_level(text)
 
 
 def test_rates_are_told_from_concurrencies_in_words() -> None:

@@ -12,19 +12,19 @@ from optuna_dashboard import get_note, save_note
 
 from tuner.dashboard import study as stored_room
 from tuner.dashboard.run_files import RunFiles, artifact_id
-from tuner.dashboard.shown import Layout, Shown
+from tuner.dashboard.shown import DashboardSchema, DashboardTrial
 from tuner.dashboard.study import StoredStudy, find, link_files, open_own_study
 from tuner.search.optuna_storage import StorageUnusable, open_storage, sqlite_url
 
 AXES = {"num_steps": (0, 1, 2, 3), "env.NCCL_PROTO": ("unset", "LL")}
 
 
-def layout(owner: str = "me") -> Layout:
-    return Layout("run-1", owner, ("speed-up",), AXES)
+def layout(owner: str = "me") -> DashboardSchema:
+    return DashboardSchema("run-1", owner, ("speed-up",), AXES)
 
 
-def shown(steps: int, state: Any = "ok", *values: float, **more: Any) -> Shown:
-    return Shown({"num_steps": steps, "env.NCCL_PROTO": "LL"}, state, values, **more)
+def shown(steps: int, state: Any = "ok", *values: float, **more: Any) -> DashboardTrial:
+    return DashboardTrial({"num_steps": steps, "env.NCCL_PROTO": "LL"}, state, values, **more)
 
 
 def read(url: str) -> optuna.Study:

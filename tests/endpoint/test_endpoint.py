@@ -31,7 +31,7 @@ def test_it_attaches_reads_the_point_and_lets_go(tmp_path: Path) -> None:
         server = engine.launch(case.config(None), tmp_path / "ours.log", 0)
         assert server.url == theirs.url
         assert server.engine_version == theirs.engine_version
-        assert engine.point_of(server.info) == CHAIN
+        assert engine.running_point(server.info) == CHAIN
         server.flush_cache()
         server.check_alive()
         server.stop()

@@ -14,8 +14,8 @@ from typing import Any
 from tests.metrics.make import World
 from tests.played import speed
 from tuner.config.point import Point
-from tuner.execution.executor import Finished, Job, lost, perform, report_over
-from tuner.execution.launch import Attempt, Rig
+from tuner.execution.executor import FinishedJob, LaunchJob, lost, perform, report_over
+from tuner.execution.launch import LaunchContext, LaunchResult
 from tuner.execution.progress import Phase
 from tuner.execution.slot_layout import Slot
 from tuner.metrics.samples import Request, Window
@@ -60,18 +60,18 @@ class PlayedEngine(SimulatedEngine):
 
 
 @dataclass(frozen=True)
-class KnownRig(Rig):
+class KnownRig(LaunchContext):
     """Windows by the point alone: the same wherever it is measured, slower beside others."""
 
     slowed: bool | None = None
     """Whether others are beside it; None: by its role."""
 
-    def _warm_up(self, server: Any, phase: Phase, attempt: Attempt) -> None: ...
+    def _warm_up(self, server: Any, phase: Phase, attempt: LaunchResult) -> None: ...
 
     def _window(self, server: Any, requests: Any, level: int, keep: Any = "nothing") -> Window:
         raise AssertionError("nothing is sent")
 
-    def _measure(self, server: Any, phase: Phase, attempt: Attempt) -> None:
+    def _measure(self, server: Any, phase: Phase, attempt: LaunchResult) -> None:
         """Beside others everything is slower alike."""
         assert phase.concurrency is not None
         slowed = phase.role in ("abreast", "candidate") if self.slowed is None else self.slowed
@@ -79,7 +79,7 @@ class KnownRig(Rig):
         attempt.taken[phase.point].add(phase.concurrency, known_window(phase.point, share), 0.01)
 
 
-def known_measure(_rig: Rig, _server: Any, phase: Phase, attempt: Attempt) -> None:
+def known_measure(_rig: LaunchContext, _server: Any, phase: Phase, attempt: LaunchResult) -> None:
     """In the place of `Rig._measure`."""
     assert phase.concurrency is not None
     attempt.taken[phase.point].add(phase.concurrency, known_window(phase.point), 0.01)
@@ -91,7 +91,7 @@ def known_window(point: Point | None, share: float = 1.0) -> Window:
     return world.windows(1, share * speed(point) / 50)[0]
 
 
-def known_bare(rig: Rig) -> KnownRig:
+def known_bare(rig: LaunchContext) -> KnownRig:
     """In the place of `job.bare`."""
     requests = {level: (Request("p", "chat", "hi"),) for level in rig.requests}
     return KnownRig(rig.engine, rig.sweep, RunFolder(rig.run.path), requests, None, print)
@@ -114,7 +114,7 @@ LAUNCH_MIN = 10.0
 
 @dataclass
 class _Played:
-    job: Job
+    job: LaunchJob
     ends: float
     alone: bool
 
@@ -124,7 +124,7 @@ class PlayedSlots:
     """Slots in this process: see `places.Places`. Launches end in the order of their time, of equal
     ones the last slot's first."""
 
-    rig: Rig
+    rig: LaunchContext
     report: Callable[[Phase], None]
     count: int
     time: PlayedTime
@@ -136,14 +136,14 @@ class PlayedSlots:
     ran: list[tuple[str, float]] = field(default_factory=list)
     """Role and end of each launch."""
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: LaunchJob) -> None:
         number = min(set(range(self.count)) - {*self.running})
         for each in self.running.values():
             each.alone = False
         ends = self.time.minutes + LAUNCH_MIN
         self.running[number] = _Played(job, ends, not self.running)
 
-    def wait(self) -> Finished:
+    def wait(self) -> FinishedJob:
         self.busy.append(len(self.running))
         number = min(self.running, key=lambda each: (self.running[each].ends, -each))
         played = self.running.pop(number)
@@ -161,10 +161,10 @@ class PlayedSlots:
         else:
             done = perform(rig, played.job, said)
         line = slot.line(alone=played.alone, slots=self.count)
-        finished = Finished(played.job, replace(done, place=line))
+        finished = FinishedJob(played.job, replace(done, place=line))
         report_over(finished, self.report)
         return finished
 
-    def close(self) -> list[Finished]:
+    def close(self) -> list[FinishedJob]:
         self.running.clear()
         return []

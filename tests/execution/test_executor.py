@@ -8,17 +8,17 @@ import pytest
 from tests.sweeps import tiny_sweep
 from tuner.core.errors import EngineFailure, Failure, NotComparable, UserError
 from tuner.engines import make_engine
-from tuner.execution.executor import Finished, Here, Job, bare, lost, perform
+from tuner.execution.executor import FinishedJob, InlineExecutor, LaunchJob, bare, lost, perform
 from tuner.execution.progress import Phase
-from tuner.execution.trial import Asked, Bench
+from tuner.execution.trial import TrialRequest, TrialRunner
 from tuner.runner.sweep_run import begin_run
 from tuner.runs.records import PlaceLine
 
 
-def bench_of(folder: Path, faults: str = "") -> Bench:
+def bench_of(folder: Path, faults: str = "") -> TrialRunner:
     loaded = tiny_sweep(folder, faults)
     run = begin_run(folder / "runs", loaded, None)
-    return Bench.prepare(make_engine(loaded.sweep), loaded, run, lambda phase: None)
+    return TrialRunner.prepare(make_engine(loaded.sweep), loaded, run, lambda phase: None)
 
 
 def test_a_job_is_performed_from_what_was_pickled_and_its_outcome_travels_back(
@@ -29,7 +29,7 @@ def test_a_job_is_performed_from_what_was_pickled_and_its_outcome_travels_back(
     rig = pickle.loads(pickle.dumps(bare(bench)))
     phase = Phase(0, "baseline", None, "launching")
     heard: list[Phase] = []
-    done = perform(rig, pickle.loads(pickle.dumps(Job(phase, 0))), heard.append)
+    done = perform(rig, pickle.loads(pickle.dumps(LaunchJob(phase, 0))), heard.append)
     back = pickle.loads(pickle.dumps(done))
     assert back == done and back.attempt.failure is None
     assert back.attempt.taken[None].count(1) == 2
@@ -51,18 +51,18 @@ def test_a_failure_travels_whole() -> None:
     assert isinstance(pickle.loads(pickle.dumps(NotComparable("unlike"))), NotComparable)
 
 
-class LosingFirst(Here):
+class LosingFirst(InlineExecutor):
     """A place whose first job is lost with its process."""
 
     place = PlaceLine(name="slot 1", gpus=["3"])
     losses = 1
 
-    def wait(self) -> Finished:
+    def wait(self) -> FinishedJob:
         if self.losses:
             self.losses -= 1
             job, self._submitted = self._submitted, None
             assert job is not None
-            return Finished(job, lost(job, "the process of slot 1 was ended by signal 9"))
+            return FinishedJob(job, lost(job, "the process of slot 1 was ended by signal 9"))
         return super().wait()
 
 
@@ -78,7 +78,7 @@ def test_a_job_that_is_lost_is_tried_once_more_and_says_why(
         bench.engine, bench.sweep, bench.run, bench.requests, None, bench.report, places=places
     )
     with bench.run.locked():
-        record = loaded.measure(Asked("baseline", None), None).record
+        record = loaded.measure(TrialRequest("baseline", None), None).record
     assert (record.outcome, record.launch_id) == (outcome, launches - 1)
     said = [each["message"] for each in record.checks if each["check"] == "retried"]
     assert said == ["a launch failed before: LOST: the process of slot 1 was ended by signal 9"]

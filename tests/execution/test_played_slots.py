@@ -12,12 +12,12 @@ from tuner import load_run
 from tuner.analysis.baselines import settle
 from tuner.analysis.summary import summarise_run
 from tuner.analysis.winner import fastest_candidate
-from tuner.cli.runs import status_of
+from tuner.cli.runs import read_status
 from tuner.config.loader import LoadedSweep, load_sweep
 from tuner.execution.progress import Phase
 from tuner.report.report import write_report
 from tuner.runner.context import Races
-from tuner.runner.observations import study_of
+from tuner.runner.observations import make_study
 from tuner.runner.sweep_run import begin_run, measure_all, reopen_run
 from tuner.runs.run import Run
 
@@ -56,7 +56,7 @@ class Interrupting(Listener):
     def phase(self, phase: Phase) -> None:
         super().phase(phase)
         if self.looks:
-            self.states.append((phase, status_of(self.run)))
+            self.states.append((phase, read_status(self.run)))
 
     def recorded(self, record, standing) -> None:
         super().recorded(record, standing)
@@ -109,7 +109,7 @@ class Played:
 
     def check_replay(self) -> None:
         notes: list[str] = []
-        study_of(self.loaded, self.run, notes.append)
+        make_study(self.loaded, self.run, notes.append)
         assert notes == []
 
 

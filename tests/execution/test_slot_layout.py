@@ -10,7 +10,7 @@ from tests.execution.test_executor import bench_of
 from tests.server.fake_nvml import FakeNvml
 from tuner.config.loader import load_sweep
 from tuner.core.errors import UserError
-from tuner.execution.slot_layout import Slot, ranges, slots_of
+from tuner.execution.slot_layout import Slot, lay_out_slots, ranges
 from tuner.metrics.statistics import Interval
 from tuner.runs.slot_interference import beside, slowed
 from tuner.server import gpu, ports
@@ -30,7 +30,7 @@ def split(folder: Path, *pairs: tuple[str, str], **environ: str) -> tuple[Slot, 
         text = text.replace(before, after)
     path = folder / "split.yaml"
     path.write_text(text)
-    return slots_of(load_sweep(path), environ)
+    return lay_out_slots(load_sweep(path), environ)
 
 
 class OnNodes(FakeNvml):
@@ -103,7 +103,7 @@ def test_the_node_of_a_gpu_is_its_pci_devices(
     assert gpu.numa_nodes({}, tmp_path) == {"0": 0, "1": 0, "2": 1}
     nodes = {"0": 0, "1": 0, "2": 1}
     monkeypatch.setattr("tuner.execution.slot_layout.numa_nodes", lambda environment: nodes)
-    monkeypatch.setattr("tuner.execution.slot_layout.cpus_of", lambda node: {0, 1, 2, 3, 99_999})
+    monkeypatch.setattr("tuner.execution.slot_layout.numa_cpus", lambda node: {0, 1, 2, 3, 99_999})
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1, 3, 4})
     first, second = split(tmp_path)
     assert (first.numa, first.cpus) == (0, {0, 1, 3})
@@ -117,7 +117,7 @@ def test_no_two_launches_are_given_one_port(monkeypatch: pytest.MonkeyPatch) -> 
     """Between the choice and the bind lie minutes of loading."""
     drawn = iter([20001, 20001, 20002, 20001])
     monkeypatch.setattr(ports, "free_port", lambda but_not=(): next(drawn))
-    one, other = ports.Claims(), ports.Claims()
+    one, other = ports.PortClaims(), ports.PortClaims()
     assert one.claim() == 20001
     assert other.claim() == 20002
     one.release()

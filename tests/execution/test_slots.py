@@ -20,15 +20,15 @@ from tests.server.launching import processes_with
 from tests.sweeps import Listener
 from tuner.analysis.baselines import settle
 from tuner.analysis.summary import Result
-from tuner.cli.runs import status_of
+from tuner.cli.runs import read_status
 from tuner.config.loader import LoadedSweep, load_sweep, with_slots
 from tuner.engines import make_engine
-from tuner.execution.executor import Finished
-from tuner.execution.launch import Rig
+from tuner.execution.executor import FinishedJob
+from tuner.execution.launch import LaunchContext
 from tuner.execution.local_executor import Slots
 from tuner.execution.progress import Phase
 from tuner.report.report import write_report
-from tuner.runner.observations import study_of
+from tuner.runner.observations import make_study
 from tuner.runner.sweep_run import begin_run, run_sweep
 from tuner.runs.run import Run
 from tuner.server.pid_file import footprints
@@ -105,7 +105,7 @@ def test_servers_side_by_side_share_nothing_and_what_decides_runs_alone(
 
     def looking(phase: Phase) -> None:
         look(phase)
-        states.append(status_of(run))
+        states.append(read_status(run))
 
     listener.phase = looking  # type: ignore[method-assign]
     result = go(loaded, run, listener)
@@ -143,7 +143,7 @@ def test_servers_side_by_side_share_nothing_and_what_decides_runs_alone(
 
 def check_replay(loaded: LoadedSweep, run: Run) -> None:
     notes: list[str] = []
-    study_of(loaded, run, notes.append)
+    make_study(loaded, run, notes.append)
     assert notes == []
 
 
@@ -154,7 +154,7 @@ def test_two_slots_are_always_at_work_and_find_the_same(tmp_path: Path) -> None:
     found = []
     wait = Slots.wait
 
-    def waiting(slots: Slots) -> Finished:
+    def waiting(slots: Slots) -> FinishedJob:
         ended = len(slots._through)  # both at once: the other one waits to be told
         busy.append(sum(each.job is not None for each in slots._workers) + ended)
         return wait(slots)
@@ -169,8 +169,8 @@ def test_two_slots_are_always_at_work_and_find_the_same(tmp_path: Path) -> None:
         engine = SleepingEngine(loaded.sweep.engine, loaded.sweep.timeouts)
         with (
             patch("tuner.runner.sweep_run.bare", known_bare),
-            patch.object(Rig, "_warm_up", lambda *_: None),
-            patch.object(Rig, "_measure", known_measure),
+            patch.object(LaunchContext, "_warm_up", lambda *_: None),
+            patch.object(LaunchContext, "_measure", known_measure),
             patch.object(Slots, "wait", waiting),
         ):
             run_sweep(loaded, run, engine, Listener())

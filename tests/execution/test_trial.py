@@ -17,7 +17,7 @@ from tuner.config.loader import load_sweep
 from tuner.config.point import Point
 from tuner.core.errors import Failure
 from tuner.engines import make_engine
-from tuner.execution.trial import Asked, Bench
+from tuner.execution.trial import TrialRequest, TrialRunner
 from tuner.metrics.level_metrics import gpu_figures, summarise
 from tuner.metrics.samples_file import read_samples
 from tuner.preflight.plan import make_plan
@@ -29,20 +29,20 @@ POINT = Point(num_steps=2, eagle_topk=1, num_draft_tokens=3, draft_tp="target")
 
 
 @contextmanager
-def a_bench(folder: Path, faults: str = "") -> Iterator[tuple[Bench, list]]:
+def a_bench(folder: Path, faults: str = "") -> Iterator[tuple[TrialRunner, list]]:
     there = set(psutil.Process().children(recursive=True))  # other tests' fork server
     loaded = tiny_sweep(folder, faults)
     run = begin_run(folder / "runs", loaded, None)
     phases: list = []
     with run.locked():
-        yield Bench.prepare(make_engine(loaded.sweep), loaded, run, phases.append), phases
+        yield TrialRunner.prepare(make_engine(loaded.sweep), loaded, run, phases.append), phases
     assert set(psutil.Process().children(recursive=True)) <= there
 
 
 def test_a_trial_is_recorded_with_numbers_that_its_samples_give_again(tmp_path: Path):
     with a_bench(tmp_path) as (bench, phases):
-        baseline = bench.measure(Asked("baseline", None), None)
-        measured = bench.measure(Asked("candidate", POINT), baseline.windows)
+        baseline = bench.measure(TrialRequest("baseline", None), None)
+        measured = bench.measure(TrialRequest("candidate", POINT), baseline.windows)
         assert bench.run.records() == (baseline.record, measured.record)
     record = measured.record
     assert (record.trial, record.launch_id, record.outcome, record.at) == (1, 1, "ok", POINT)
@@ -84,7 +84,7 @@ def test_a_simulated_server_has_no_energy_whatever_the_machine_has(
     """Its GPUs are not these: their clock and energy are somebody else's."""
     monkeypatch.setitem(sys.modules, "pynvml", Growing(4))
     with a_bench(tmp_path) as (bench, _):
-        record = bench.measure(Asked("candidate", POINT), None).record
+        record = bench.measure(TrialRequest("candidate", POINT), None).record
     figures = record.metrics["1"]
     assert {name: figures[name] for name in gpu_figures([])} == dict.fromkeys(gpu_figures([]))
     windows = read_samples(bench.run.path / (record.samples or ""))[1]
@@ -102,7 +102,7 @@ def test_a_servers_gpus_are_read_in_each_window_and_only_there(
     monkeypatch.setattr(LaunchedServer, "gpus", ServerGpus({}, ("1", "2")), raising=False)
     with a_bench(tmp_path) as (bench, _), monkeypatch.context() as patched:
         patched.setattr(LaunchedServer, "__setattr__", _without_gpus)
-        record = bench.measure(Asked("candidate", POINT), None).record
+        record = bench.measure(TrialRequest("candidate", POINT), None).record
     windows = read_samples(bench.run.path / (record.samples or ""))[1]
     assert [[t.gpu for t in window.gpus or ()] for window in windows] == [["1", "2"]] * 2
     figures = record.metrics["1"]
@@ -134,8 +134,8 @@ def test_random_prompts_are_told_before_and_after(tmp_path: Path):
     assert any("stand in no order" in note for note in make_plan(loaded).notes)
     run = begin_run(tmp_path / "runs", loaded, None)
     with run.locked():
-        bench = Bench.prepare(make_engine(loaded.sweep), loaded, run, lambda phase: None)
-        record = bench.measure(Asked("candidate", POINT), None).record
+        bench = TrialRunner.prepare(make_engine(loaded.sweep), loaded, run, lambda phase: None)
+        record = bench.measure(TrialRequest("candidate", POINT), None).record
     assert "random prompts" in [each["check"] for each in record.checks]
 
 
@@ -152,7 +152,7 @@ def test_a_failure_has_its_label_and_the_worlds_fault_a_second_try(
     tmp_path: Path, fault: str, label: Failure, outcome: str, launches: int
 ):
     with a_bench(tmp_path, fault) as (bench, _):
-        measured = bench.measure(Asked("candidate", POINT), None)
+        measured = bench.measure(TrialRequest("candidate", POINT), None)
     record = measured.record
     assert (record.failure, record.outcome) == (label.value, outcome)
     assert record.launch_id == launches - 1
@@ -163,7 +163,7 @@ def test_a_failure_has_its_label_and_the_worlds_fault_a_second_try(
 
 def test_a_retry_that_succeeds_is_told_beside_the_numbers(tmp_path: Path):
     with a_bench(tmp_path, "{kind: port-taken, launches: [0]}") as (bench, phases):
-        record = bench.measure(Asked("candidate", POINT), None).record
+        record = bench.measure(TrialRequest("candidate", POINT), None).record
         launches = [each.again for each in phases if each.doing == "launching"]
     assert (record.outcome, record.launch_id) == ("ok", 1)
     assert [again and again.label for again in launches] == [None, Failure.PORT_IN_USE]
@@ -174,7 +174,7 @@ def test_a_retry_that_succeeds_is_told_beside_the_numbers(tmp_path: Path):
 
 def test_single_failed_requests_are_counted_and_do_not_fail_the_trial(tmp_path: Path):
     with a_bench(tmp_path, "{kind: short-stream, value: 6}") as (bench, _):
-        record = bench.measure(Asked("candidate", POINT), None).record
+        record = bench.measure(TrialRequest("candidate", POINT), None).record
     assert record.outcome == "ok"
     assert 0 < record.metrics["1"]["failed_requests"] < 3
     assert any("requests failed" in each["message"] for each in record.checks)
@@ -188,11 +188,11 @@ def test_an_interrupted_trial_leaves_no_process_and_no_line(tmp_path: Path):
             if phase.doing == "measuring":
                 raise KeyboardInterrupt
 
-        interrupted = Bench(
+        interrupted = TrialRunner(
             bench.engine, bench.sweep, bench.run, bench.requests, bench.tokenise_doubt, interrupt
         )
         with pytest.raises(KeyboardInterrupt):
-            interrupted.measure(Asked("candidate", POINT), None)
+            interrupted.measure(TrialRequest("candidate", POINT), None)
         assert phases[-1].doing == "stopping"
         assert bench.run.records() == ()
 
@@ -203,6 +203,6 @@ def test_a_level_sends_at_least_one_request_per_stream(tmp_path: Path):
     sweep = loaded.sweep.model_copy(update={"workload": workload})
     wide = type(loaded)(sweep, loaded.space, loaded.prompts, loaded.path, loaded.text)
     run = begin_run(tmp_path / "runs", wide, None)
-    bench = Bench.prepare(make_engine(sweep), wide, run, lambda phase: None)
+    bench = TrialRunner.prepare(make_engine(sweep), wide, run, lambda phase: None)
     assert {level: len(each) for level, each in bench.requests.items()} == {1: 3, 8: 8}
     assert bench.requests[8][:3] == bench.requests[1]

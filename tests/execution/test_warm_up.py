@@ -12,7 +12,7 @@ import pytest
 from tests.sweeps import tiny_sweep
 from tuner.config.schema import Sweep
 from tuner.execution import launch
-from tuner.execution.launch import Rig, warm_up
+from tuner.execution.launch import LaunchContext, warm_up
 from tuner.loadgen.auth import NO_KEYS
 from tuner.loadgen.client import Load
 from tuner.metrics.samples import Request, Window
@@ -76,5 +76,5 @@ def test_a_window_in_which_specbench_stood_still_is_measured_again(
     given = iter(windows)
     monkeypatch.setattr(launch, "run_window", lambda *_: next(given))
     server = PlayedServer()
-    assert Rig._send(server, [], Load(1, 4)) is windows[sent - 1]  # type: ignore[arg-type]
+    assert LaunchContext._send(server, [], Load(1, 4)) is windows[sent - 1]  # type: ignore[arg-type]
     assert server.flushed == sent - 1

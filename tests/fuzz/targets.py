@@ -34,12 +34,12 @@ from tuner.runs.ledger import parse_ledger
 from tuner.runs.model_configs import read_configs
 from tuner.runs.run import Run
 from tuner.server import pid_file
-from tuner.server.gpu_sampler import gpus_of
+from tuner.server.gpu_sampler import find_server_gpus
 from tuner.server.http_api import Answer, ServerApi
 from tuner.server.log_file import log_tail
 from tuner.sglang.dialect import SGLANG
 from tuner.sglang.failure_diagnosis import cause_of_death
-from tuner.sglang.flags import Identity, speculation_of
+from tuner.sglang.flags import Identity, running_point
 from tuner.sglang.memory.model_shape import DENSE, LATENT, SPARSE, read_shape
 from tuner.sglang.memory.weights import draft_bytes, target_bytes
 from tuner.sglang.nccl.results import CommResults
@@ -328,10 +328,10 @@ def server_answers(draw: random.Random, folder: Path) -> None:
 
 def _use(info: dict[str, Any]) -> None:
     """What is made of it."""
-    speculation_of(info)
+    running_point(info)
     Identity((), {"served_model_name": "mine", "port": 1}).mismatch(info)
     with patch("tuner.server.gpu_sampler.used_memory", lambda _: {"0": 2**40}):
-        gpus_of(info, {"0": 0}, {})
+        find_server_gpus(info, {"0": 0}, {})
 
 
 def _keep(counters: EngineCounters | None, folder: Path) -> None:

@@ -12,7 +12,7 @@ from tuner.metrics.outliers import requests_off, robust_spread, standing_out, wi
 from tuner.metrics.samples import Window
 from tuner.metrics.samples_file import write_samples
 from tuner.report.report import write_report
-from tuner.runs.raw_samples import samples_of
+from tuner.runs.raw_samples import recorded_samples
 
 
 def stalled(window: Window, index: int, seconds: float) -> Window:
@@ -55,7 +55,7 @@ def test_the_report_shows_it_and_drops_nothing(
     run = make_run(tmp_path, [Trial(None, 100.0), Trial(chain(2), 125.0)])
     assert "Nothing stands out." in write_report(run).read_text()
     before = summarise_run(run).speedup
-    windows = dict(samples_of(run, run.records()[1]))
+    windows = dict(recorded_samples(run, run.records()[1]))
     windows[1] = [windows[1][0], stalled(windows[1][1], 3, 2.0), windows[1][2]]
     write_samples(run.samples_file(1), windows)
     report = write_report(run).read_text()
@@ -71,7 +71,7 @@ def test_a_slow_window_is_one_row_and_not_one_for_each_of_its_prompts(
     monkeypatch.setattr("tuner.report.report.draw_figures", lambda findings, folder: [])
     calm = [Trial(chain(n), 110.0) for n in (1, 3, 4, 5)]
     run = make_run(tmp_path, [Trial(None, 100.0), Trial(chain(2), 125.0), *calm])
-    windows = dict(samples_of(run, run.records()[1]))
+    windows = dict(recorded_samples(run, run.records()[1]))
     slow = windows[1][2]
     for index in range(len(slow.samples)):
         slow = stalled(slow, index, 1.5)
@@ -91,7 +91,7 @@ def test_many_single_requests_are_five_rows_and_a_conclusion(
     trials = [Trial(None, 100.0), *(Trial(chain(steps), 125.0) for steps in range(1, 8))]
     run = make_run(tmp_path, trials, noise=0.0002)
     for trial in range(1, 8):
-        windows = dict(samples_of(run, run.records()[trial]))
+        windows = dict(recorded_samples(run, run.records()[trial]))
         windows[1] = [windows[1][0], stalled(windows[1][1], 3, 0.08), windows[1][2]]
         write_samples(run.samples_file(trial), windows)
     told = write_report(run).read_text().split("## What stands out")[1].split("\n## ")[0]
@@ -106,7 +106,7 @@ def test_prompts_that_a_window_repeats_are_said_beside_the_load(
     """64 streams of the 20 built-in prompts are three times the same texts."""
     monkeypatch.setattr("tuner.report.report.draw_figures", lambda findings, folder: [])
     run = make_run(tmp_path, [Trial(None, 100.0), Trial(chain(2), 125.0)])
-    windows = dict(samples_of(run, run.records()[0]))
+    windows = dict(recorded_samples(run, run.records()[0]))
     windows[1] = [replace(w, samples=(*w.samples, *w.samples[:4])) for w in windows[1]]
     write_samples(run.samples_file(0), windows)
     said = "A window sends at concurrency 1 each of the 8 prompts 1.5 times: a file of your own"

@@ -12,7 +12,7 @@ from tests.metrics.make import sample, window
 from tuner.metrics.output_comparison import (
     EARLY,
     LOOPING,
-    Comparison,
+    OutputComparison,
     common_prefix,
     example,
     judge,
@@ -209,7 +209,7 @@ def test_a_common_prefix_is_common_and_the_longest(one: list[int], other: list[i
 def test_counts_add_up(outputs: list[tuple[list[int], list[int]]]):
     """A count that does not is a wrong figure in the report."""
     pairs = list(paired(answered(*(a for a, _ in outputs)), answered(*(b for _, b in outputs))))
-    found = Comparison.of(pairs)
+    found = OutputComparison.of(pairs)
     assert found.prompts == len(outputs)
     assert found.equal == sum(a == b for a, b in outputs)
     assert found.equal + found.early == found.prompts  # shorter than EARLY, all of them

@@ -18,7 +18,7 @@ from tests.sweeps import tiny_sweep
 from tuner.config.loader import load_sweep
 from tuner.preflight import interpreter, machine, models
 from tuner.preflight.finding import Finding, exit_code, softened
-from tuner.preflight.models import Pair
+from tuner.preflight.models import ModelPair
 from tuner.server import gpu
 from tuner.server.gpu import Gpu, Gpus, Link
 from tuner.sglang.interpreter import Installed, installed_packages
@@ -38,8 +38,8 @@ def levels(findings: Iterable[Finding]) -> list[str]:
     return [each.level for each in findings]
 
 
-def pair(draft: Config = DRAFT, target: Config = LLAMA, **more: Any) -> Pair:
-    return Pair(target, draft, **{"algorithm": "EAGLE3", "release": NOW, **more})
+def pair(draft: Config = DRAFT, target: Config = LLAMA, **more: Any) -> ModelPair:
+    return ModelPair(target, draft, **{"algorithm": "EAGLE3", "release": NOW, **more})
 
 
 # The machine
@@ -403,10 +403,10 @@ def test_heads_over_tp(config: Config, sizes: set[int], plain: bool, told: list[
             ["doubt"],
         ),
         (pair(replace(LLAMA, hidden_size=64), algorithm="STANDALONE"), ["ok"]),
-        (Pair(LLAMA, None, "EAGLE3", NOW), []),
+        (ModelPair(LLAMA, None, "EAGLE3", NOW), []),
     ],
 )
-def test_a_draft_of_another_target_is_told(given: Pair, told: list[str]) -> None:
+def test_a_draft_of_another_target_is_told(given: ModelPair, told: list[str]) -> None:
     """It would load for minutes and die, or accept nothing."""
     assert levels(models.sizes(given)) == told
 

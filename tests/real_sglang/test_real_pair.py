@@ -15,13 +15,13 @@ import yaml
 from tests.real_sglang import build
 from tests.real_sglang.serving import FLAGS, OLD, streamed
 from tests.real_sglang.sweeping import swept
-from tuner.analysis.run_results import Findings
+from tuner.analysis.run_results import RunView
 from tuner.config.loader import load_sweep
 from tuner.config.prompts import pick
 from tuner.engines import make_engine
 from tuner.metrics.samples import RequestSample
 from tuner.runs.run import Run
-from tuner.search.acceptance import AcceptanceCurve, chain_of
+from tuner.search.acceptance import AcceptanceCurve, read_chain
 from tuner.server.base import server_config
 
 PLACE = "SPECBENCH_REAL_PAIR"
@@ -111,7 +111,7 @@ def accepted_by_place(sample: RequestSample) -> dict[int, int]:
 
 def compared(run: Run, short: int, long: int) -> tuple[int, int]:
     """(places where both verify, those of them where the shorter accepts min(short, longer))."""
-    findings = Findings(run)
+    findings = RunView(run)
     samples: dict[int, dict[str, RequestSample]] = {}
     for each in findings.ranked:
         assert each.point is not None
@@ -138,9 +138,9 @@ def test_shorter_chains_accept_what_the_longer_one_does_and_are_predicted(run: R
     assert common > 20
     assert equal == common
 
-    findings = Findings(run)
+    findings = RunView(run)
     by_steps = {each.point.num_steps: each for each in findings.ranked if each.point}
-    told = chain_of(findings.windows(by_steps[LONG], 1), LONG)
+    told = read_chain(findings.windows(by_steps[LONG], 1), LONG)
     assert told is not None
     predicted = AcceptanceCurve((told,)).accept_length(STEPS)
     assert predicted is not None

@@ -10,7 +10,7 @@ import pytest
 
 from tests.report.make_run import SIMULATED, SWEEP, Trial, chain, make_run
 from tuner.analysis.cycle_breakdown import DRAFT, DRAFTED, ONCE, PLAIN, TOKENS, Cycles
-from tuner.analysis.run_results import Findings
+from tuner.analysis.run_results import RunView
 from tuner.config.point import Point
 from tuner.report.answer import answer
 from tuner.report.cycle import cycle_section, why_it_loses
@@ -66,16 +66,16 @@ def run_of(
     levels: tuple[int, ...] = (1,),
     sweep: str = STEPS_ONLY,
     **overrides: Any,
-) -> Findings:
+) -> RunView:
     trials = [
         Trial(point, metrics=figures(preset, point, levels, **overrides))
         for point in (None, *points)
     ]
     text = sweep.replace("concurrency: [1]", f"concurrency: {list(levels)}")
-    return Findings(make_run(root, trials, sweep=text))
+    return RunView(make_run(root, trials, sweep=text))
 
 
-def told(findings: Findings) -> str:
+def told(findings: RunView) -> str:
     return "\n".join(cycle_section(findings))
 
 
@@ -133,7 +133,7 @@ def test_what_is_lost_outside_decoding_is_not_blamed_on_the_draft(tmp_path: Path
     metrics = figures(H200, chain(3), (1,))
     metrics["1"] |= {"speedup": 0.97, "speedup_low": 0.95, "speedup_high": 0.99}
     trials = [Trial(None, metrics=figures(H200, None, (1,))), Trial(chain(3), metrics=metrics)]
-    words = why_it_loses(Findings(make_run(tmp_path, trials)))
+    words = why_it_loses(RunView(make_run(tmp_path, trials)))
     assert words is not None
     assert "outside decoding" in words
     assert "needs an accept length" not in words
@@ -145,7 +145,7 @@ def test_cut_off_drafts_are_not_taken_for_delivered_tokens(tmp_path: Path) -> No
     base["1"]["decode_tok_s"], metrics["1"]["decode_tok_s"] = 241.1, 235.7
     metrics["1"] |= {"speedup": 0.97, "speedup_low": 0.95, "speedup_high": 0.99}
     trials = [Trial(None, metrics=base), Trial(chain(3), metrics=metrics)]
-    words = why_it_loses(Findings(make_run(tmp_path, trials)))
+    words = why_it_loses(RunView(make_run(tmp_path, trials)))
     assert words is not None
     assert "outside decoding" not in words
     assert "without those that the ends of answers cut off" in words
@@ -156,7 +156,7 @@ def test_no_reason_is_given_for_what_noise_may_have_made(tmp_path: Path) -> None
     metrics = figures(KIMI, chain(2), (1,))
     metrics["1"] |= {"speedup": 0.99, "speedup_low": 0.69, "speedup_high": 1.51}
     trials = [Trial(None, metrics=figures(KIMI, None, (1,))), Trial(chain(2), metrics=metrics)]
-    words = "\n".join(answer(Findings(make_run(tmp_path, trials))))
+    words = "\n".join(answer(RunView(make_run(tmp_path, trials))))
     assert "**No candidate is shown to be faster.** Launch the server without" in words
     assert "Why:" not in words
     assert "fastest here" not in words
@@ -265,7 +265,7 @@ def test_a_last_step_that_does_not_pay_is_held_against_the_chain_without_it(
     )
 
 
-def two_chains(root: Path, shorter: float) -> Findings:
+def two_chains(root: Path, shorter: float) -> RunView:
     """3 steps, whose last draft brings next to nothing, best by its objective at concurrency 1;
     2 steps at this speed."""
     trials = [
@@ -278,7 +278,7 @@ def two_chains(root: Path, shorter: float) -> Findings:
     lines[1]["metrics"]["1"] |= {"cycle_ms": 12.0, "speedup": 2.0}
     lines[2]["metrics"]["1"] |= {"cycle_ms": 11.0}
     run.trials_file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    return Findings(Run.open(run.path))
+    return RunView(Run.open(run.path))
 
 
 def test_a_wiring_fault_is_suspected_before_anything_is_tuned(tmp_path: Path) -> None:
@@ -294,18 +294,18 @@ def test_ngram_has_no_wiring(tmp_path: Path) -> None:
     trials = [Trial(None, metrics=figures(KIMI, None, (1,))), Trial(point, metrics=metrics)]
     ngram = STEPS_ONLY.replace("draft: example/draft, algorithm: EAGLE3", "algorithm: NGRAM")
     ngram = ngram.replace("num_steps: {low: 1, high: 6}", "num_draft_tokens: [8]")
-    words = told(Findings(make_run(tmp_path, trials, sweep=ngram)))
+    words = told(RunView(make_run(tmp_path, trials, sweep=ngram)))
     assert "wiring" not in words
 
 
 def test_chains_that_nobody_measured_are_predicted(tmp_path: Path) -> None:
     """Needs the raw counts, which the usual run keeps."""
     trials = [Trial(None, 90.0), Trial(chain(2), 99.0), Trial(chain(5), 80.0)]
-    words = told(Findings(make_run(tmp_path, trials, sweep=STEPS_ONLY)))
+    words = told(RunView(make_run(tmp_path, trials, sweep=STEPS_ONLY)))
     assert "Not measured, but predicted, decoding alone: " in words
     for steps in (1, 3, 4):
         assert f"`{steps} step{'s' * (steps > 1)}, {steps + 1} tokens`" in words
-    bare = Findings(make_run(tmp_path / "bare", trials, sweep=STEPS_ONLY, keep_samples=False))
+    bare = RunView(make_run(tmp_path / "bare", trials, sweep=STEPS_ONLY, keep_samples=False))
     assert "Not measured" not in told(bare)
 
 
@@ -316,7 +316,7 @@ def test_cycles_that_follow_no_model_are_not_split(tmp_path: Path) -> None:
         metrics = figures(H200, chain(steps), (1,))
         metrics["1"]["cycle_ms"] = ms
         trials.append(Trial(chain(steps), metrics=metrics))
-    words = told(Findings(make_run(tmp_path, trials, sweep=STEPS_ONLY)))
+    words = told(RunView(make_run(tmp_path, trials, sweep=STEPS_ONLY)))
     assert "No split is given: the measured cycles do not follow" in words
     assert "further drafted token" not in words
     assert "come once in it" not in words
@@ -327,9 +327,9 @@ def test_without_a_baseline_or_a_cycle_there_is_no_section(tmp_path: Path) -> No
     bare = {"output_tok_s": 95.0, "speedup": 1.05, "speedup_low": None, "speedup_high": None}
     trials = [Trial(None, 90.0), Trial(chain(2), metrics={"1": bare})]
     run = make_run(tmp_path, trials)
-    assert cycle_section(Findings(run)) == []
-    assert cycle_parts(Findings(run), run.figures) is None
-    assert cycle_section(Findings(make_run(tmp_path / "b", [Trial(chain(2), 99.0)]))) == []
+    assert cycle_section(RunView(run)) == []
+    assert cycle_parts(RunView(run), run.figures) is None
+    assert cycle_section(RunView(make_run(tmp_path / "b", [Trial(chain(2), 99.0)]))) == []
     assert "Where a cycle goes" not in write_report(run).read_text()
 
 
@@ -342,7 +342,7 @@ def test_a_draft_without_steps_is_held_against_the_plain_step_only(tmp_path: Pat
         Trial(None, metrics=figures(H200, None, (1,))),
         Trial(Point(num_draft_tokens=8), metrics=metrics),
     ]
-    findings = Findings(make_run(tmp_path, trials, sweep=sweep))
+    findings = RunView(make_run(tmp_path, trials, sweep=sweep))
     assert "`8 tokens`" in told(findings)
     assert cycle_parts(findings, findings.run.figures) is not None
 
@@ -356,7 +356,7 @@ def test_the_best_tree_stands_beside_its_chains(tmp_path: Path) -> None:
         *(Trial(chain(n), metrics=figures(H200, chain(n), (1,))) for n in (1, 3)),
         Trial(tree, metrics=fast),
     ]
-    findings = Findings(make_run(tmp_path, trials))
+    findings = RunView(make_run(tmp_path, trials))
     shown = [taken.measured.label for taken in Cycles(findings).shown(1)]
     assert shown == ["1 step, 2 tokens", "3 steps, 4 tokens", "5 steps, topk 2, 16 tokens"]
     assert "5 steps, topk 2" in told(findings)
@@ -370,7 +370,7 @@ def test_other_settings_are_not_mixed_into_the_bars(tmp_path: Path) -> None:
         Trial(chain(3), 98.0),
         Trial(chain(2, env=env), 97.0),
     ]
-    cycles = Cycles(Findings(make_run(tmp_path, trials)))
+    cycles = Cycles(RunView(make_run(tmp_path, trials)))
     assert [taken.even.num_steps for taken in cycles.shown(1)] == [1, 3]
 
 
@@ -389,7 +389,7 @@ def test_the_figure_of_a_simulated_run_says_so(
 
 
 def test_the_committed_run_has_its_section_and_figure(tmp_path: Path) -> None:
-    findings = Findings(Run.open(Path("results/h200_llama8b_eagle3/20261129-195508")))
+    findings = RunView(Run.open(Path("results/h200_llama8b_eagle3/20261129-195508")))
     words = told(findings)
     assert "A plain decode step takes 3.43 ms." in words
     assert "| `2 steps, 3 tokens` | 6.53 | 6.55 (5.95 to 7.14) |" in words

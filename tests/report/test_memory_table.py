@@ -9,16 +9,16 @@ import pytest
 from tests.sglang.memory.configs import EAGLE3_DRAFT, LLAMA_8B
 from tuner.report.memory import launches_held, memory_table
 from tuner.runs.run import Run
-from tuner.sglang.memory.model_shape import Pair, read_shape
+from tuner.sglang.memory.model_shape import ShapePair, read_shape
 
 SHARED = Path("results/h200_placement/20261130-022458")
 """Chains of 1, 3, 5 and 7 steps in a launch for each placement of the draft."""
-HERE = Pair(read_shape(LLAMA_8B), read_shape(EAGLE3_DRAFT))
-NOT_HERE = Pair("the target is not on this machine", "the draft is not on this machine")
+HERE = ShapePair(read_shape(LLAMA_8B), read_shape(EAGLE3_DRAFT))
+NOT_HERE = ShapePair("the target is not on this machine", "the draft is not on this machine")
 
 
 @pytest.mark.parametrize("pair", [HERE, NOT_HERE], ids=["with models", "without"])
-def test_every_launch_has_a_label_of_its_own(pair: Pair) -> None:
+def test_every_launch_has_a_label_of_its_own(pair: ShapePair) -> None:
     """Shared launches with the draft on TP 2 and on TP 1 read alike otherwise."""
     labels = [held.label for held in launches_held(Run.open(SHARED), pair)]
     assert labels == [

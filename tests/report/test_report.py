@@ -11,7 +11,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from tests.report.make_run import SIMULATED, SWEEP, Trial, chain, make_run
-from tuner.analysis.run_results import Findings
+from tuner.analysis.run_results import RunView
 from tuner.analysis.summary import summarise_run
 from tuner.cli.result import _answer
 from tuner.config.loader import load_sweep
@@ -460,7 +460,7 @@ def test_a_choice_that_is_not_the_highest_figure_is_explained(tmp_path: Path) ->
     with run.locked():
         trial = run.ledger().next_trial
         run.append(again.model_copy(update={"role": "confirm", "trial": trial, "decision": reason}))
-    words = "\n".join(answer(Findings(run)))
+    words = "\n".join(answer(RunView(run)))
     assert words.startswith(f"**Run `{chain(2).label()}`.**")
     assert f"`{chain(3).label()}` has a higher figure (" in words
     assert "asks for more: more draft tokens. By the measurements of 2 configurations" in words
@@ -484,7 +484,7 @@ def test_report_screen_and_json_have_one_list_of_what_is_alike(tmp_path: Path) -
     result = summarise_run(run)
     assert result.to_json()["not_told_apart"] == [chain(3).to_json()]
     assert f"Not told apart from it by these measurements: `{chain(3).label()}`." in answer(
-        Findings(run)
+        RunView(run)
     )
     assert f"not told apart from it: {chain(3).label()}" in _answer(result).splitlines()
 
@@ -501,7 +501,7 @@ def test_a_simpler_one_that_is_alike_and_not_taken_has_a_reason(
 ) -> None:
     """Of equals the simplest is recommended, says the page beside: why is 2 steps not?"""
     trials = [Trial(None, 60.0), Trial(chain(3), 109.0), Trial(chain(2), shorter)]
-    findings = Findings(make_run(tmp_path, trials, noise=noise))
+    findings = RunView(make_run(tmp_path, trials, noise=noise))
     words = "\n".join(answer(findings))
     if why is None:
         assert words.startswith(f"**Run `{chain(2).label()}`")
@@ -517,7 +517,7 @@ def test_a_simpler_one_whose_launch_was_lucky_has_a_reason(tmp_path: Path) -> No
     *lines, last = run.trials_file.read_text().splitlines()
     told = json.dumps({**json.loads(last), "smoothed": {"1": 1.80, "2": 1.71}})
     run.trials_file.write_text("".join(f"{line}\n" for line in (*lines, told)))
-    words = "\n".join(answer(Findings(Run.open(run.path))))
+    words = "\n".join(answer(RunView(Run.open(run.path))))
     assert words.startswith(f"**Run `{chain(3).label()}`")
     assert f"`{chain(2).label()}` would ask for less, but by the measurements of 2 conf" in words
     assert "together it is 5.0 % slower, and more than 1 % by these is not given up" in words
@@ -540,6 +540,6 @@ def test_a_simpler_one_that_is_slower_at_a_level_is_said_to_be(tmp_path: Path) -
         Trial(chain(2), metrics=at_both(1.34, 1.248)),
     ]
     sweep = SWEEP.replace("concurrency: [1]", "concurrency: [1, 4]")
-    words = "\n".join(answer(Findings(make_run(tmp_path, trials, sweep=sweep, levels=(1, 4)))))
+    words = "\n".join(answer(RunView(make_run(tmp_path, trials, sweep=sweep, levels=(1, 4)))))
     assert "2 steps, 3 tokens` would ask for less, but is 4.3 % slower" in words
     assert "at concurrency 1." in words

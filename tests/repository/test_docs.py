@@ -14,7 +14,7 @@ from tuner.config.field_types import Strict
 from tuner.config.schema import Sweep
 from tuner.metrics.level_metrics import summarise
 from tuner.metrics.statistics import Interval
-from tuner.runs.slot_interference import figures_of
+from tuner.runs.slot_interference import slot_figures
 
 SWEEP_FILE = Path("docs/sweep_file.md")
 METRICS = Path("docs/metrics.md")
@@ -83,7 +83,7 @@ def test_every_metric_of_the_ledger_has_its_formula() -> None:
         for name in re.findall(r"`([a-z0-9_]+)`", line.split("|")[1])
     }
     measured = set(summarise([], None, None)) | {"speedup", "speedup_low", "speedup_high"}
-    measured |= set(figures_of(Interval(1.0, 1.0, 1.0)))
+    measured |= set(slot_figures(Interval(1.0, 1.0, 1.0)))
     assert spelled == measured
 
 

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from tests.report.make_run import SIMULATED, SWEEP, Trial, chain, make_run
-from tuner.analysis.baselines import Settling
-from tuner.analysis.run_results import Findings
+from tuner.analysis.baselines import DriftCorrector
+from tuner.analysis.run_results import RunView
 from tuner.analysis.summary import summarise_run
 from tuner.cli.result import show_result
 from tuner.compare.comparison import compare
@@ -61,7 +61,7 @@ def marked(run: Run, changes: dict[int, dict[str, Any]]) -> Run:
 
 
 def told(run: Run) -> str:
-    return " ".join(answer(Findings(run)))
+    return " ".join(answer(RunView(run)))
 
 
 SETTINGS_WIN = [
@@ -80,7 +80,7 @@ def test_settings_with_other_outputs_are_not_the_answer(tmp_path: Path) -> None:
     write_report(run)
     assert "--speculative-num-steps 2" in run.best_sh.read_text()
     assert "What that launch says is not the baseline's." in told(run)
-    made = adaptive(Findings(run))
+    made = adaptive(RunView(run))
     assert not isinstance(made, str) and made.longest.point == chain(2, env=LL)
 
 
@@ -136,7 +136,7 @@ def test_the_front_has_no_candidate_that_does_not_stand(tmp_path: Path) -> None:
     sweep = sweep.replace("{trials: 6}", "{trials: 6, sampler: nsga2}")
     trials = [Trial(None, 100.0), Trial(chain(3), 130.0), Trial(chain(2), 120.0)]
     run = marked(make_run(tmp_path, trials, sweep=sweep, levels=(1, 8)), {1: {"outputs": FAR}})
-    table = levels_table(Findings(run))
+    table = levels_table(RunView(run))
     assert table is not None
     assert "Not beaten at every concurrency by another one: `2 steps, 3 tokens`" in table
 
@@ -188,7 +188,7 @@ def confirmed_again(run: Run, study: Any) -> list[Point | None]:
 
     search = SimpleNamespace(
         bench=SimpleNamespace(run=run, sweep=run.sweep(), task=(), measure=measure),
-        settling=Settling(run, "output_tok_s", RawSamples(run)),
+        settling=DriftCorrector(run, "output_tok_s", RawSamples(run)),
         study=study,
         **UNHURRIED,
         baseline={},

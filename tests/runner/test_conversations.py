@@ -13,13 +13,13 @@ from rich.console import Console
 
 from tests.sweeps import Listener, tiny_sweep
 from tuner.cli.commands import specbench
-from tuner.cli.progress import Watch
+from tuner.cli.progress import ProgressLine
 from tuner.compare.comparison import compare
 from tuner.config.loader import LoadedSweep, load_sweep
 from tuner.config.prompts import read_prompts
 from tuner.core.errors import EngineFailure, NotComparable, UserError
 from tuner.engines import make_engine
-from tuner.execution.trial import Bench
+from tuner.execution.trial import TrialRunner
 from tuner.loadgen.client import Load, run_window
 from tuner.metrics.samples import Request, Window
 from tuner.metrics.samples_file import read_samples
@@ -292,7 +292,7 @@ def test_a_run_that_is_stopped_while_answers_are_written_measures_nothing(tmp_pa
 def test_so_does_one_of_an_endpoint(tmp_path: Path) -> None:
     loaded, told = asking(tmp_path), Listener()
     run = begin_run(tmp_path / "out", loaded, None)
-    bench = Bench.prepare(make_engine(loaded.sweep), loaded, run, told.phase)
+    bench = TrialRunner.prepare(make_engine(loaded.sweep), loaded, run, told.phase)
     run.stop_file.touch()
     measure_endpoint(bench, Budget(loaded.sweep.search, run.stop_file), told)
     assert run.records() == () and told.phases == []
@@ -334,7 +334,7 @@ def test_the_launch_that_writes_answers_is_said_and_counted(tmp_path: Path) -> N
     whole.write_text(text)
     assert plan.estimate.launches == make_plan(load_sweep(whole)).estimate.launches + 1
     run, out = begin_run(tmp_path / "out", loaded, None), io.StringIO()
-    watch = Watch(Console(file=out, width=200), None, loaded)
+    watch = ProgressLine(Console(file=out, width=200), None, loaded)
     run_sweep(loaded, run, make_engine(loaded.sweep), watch)
     lines = out.getvalue().splitlines()
     assert lines[0] == ("no speculation: writing the answers between turns (conversations.jsonl)")

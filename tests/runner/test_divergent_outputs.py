@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.sweeps import HURRIED, Listener, tiny_sweep
-from tuner.analysis.run_results import Findings
+from tuner.analysis.run_results import RunView
 from tuner.analysis.summary import Result
 from tuner.config.loader import LoadedSweep, load_sweep
 from tuner.config.synthetic import no_output_to_compare
@@ -105,7 +105,7 @@ def test_no_speculation_where_all_outputs_are_wrong(tmp_path: Path, kind: str):
     run, result = swept(a_sweep(tmp_path, faults))
     assert (result.best, result.exit_code, len(result.far)) == (None, 0, 2)
     assert result.to_json()["best"] is None
-    text = " ".join(answer(Findings(run)))
+    text = " ".join(answer(RunView(run)))
     assert "**No candidate stands.** Launch the server without speculation." in text
     assert text.count("within the first tokens or end in a loop") == 2
     write_report(run)
@@ -179,7 +179,7 @@ def test_older_ledgers_have_no_outputs():
     folders = sorted(Path("results").glob("smollm2_eagle3/*/"))
     records = Run.open(folders[0]).records()
     assert records and all(each.outputs == {} for each in records)
-    assert all(isinstance(each, TrialRecord) and each.far_outputs is None for each in records)
+    assert all(isinstance(each, TrialRecord) and each.divergent_outputs is None for each in records)
 
 
 def a_task(folder: Path, questions: int = 8) -> None:

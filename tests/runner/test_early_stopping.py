@@ -17,7 +17,7 @@ from tuner.config.point import Point
 from tuner.core.errors import EngineFailure, Failure
 from tuner.engines import make_engine
 from tuner.execution.early_stopping import Race
-from tuner.execution.launch import Attempt, Rig
+from tuner.execution.launch import LaunchContext, LaunchResult
 from tuner.execution.progress import Phase
 from tuner.loadgen.auth import NO_KEYS
 from tuner.metrics.early_stopping import WindowSpread
@@ -186,7 +186,7 @@ class PlayedEngine:
 
 
 @dataclass(frozen=True)
-class PlayedRig(Rig):
+class PlayedRig(LaunchContext):
     """A rig whose windows are `play`ed: from a phase to a window."""
 
     play: Callable[[Phase], Window] = lambda phase: Window(1, 0.0, 0.0, ())
@@ -204,7 +204,7 @@ def played(loaded: LoadedSweep, run: Run, play: Callable[[Phase], Window]) -> Pl
 
 def attempt(
     loaded: LoadedSweep, folder: Path, speeds: dict[int, float], whole: bool = False
-) -> tuple[Attempt, Race]:
+) -> tuple[LaunchResult, Race]:
     """A launch whose point has these speeds by level, raced against one of speed 1."""
     world = World(0, 16, 0.003, 0.003)
     known = {level: world.windows(4) for level in speeds}

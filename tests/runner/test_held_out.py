@@ -12,7 +12,7 @@ from tuner.config.prompts import Prompt, held_out, pick
 from tuner.engines import make_engine
 from tuner.report.report import write_report
 from tuner.runner.sweep_run import begin_run, reopen_run, run_sweep
-from tuner.runs.raw_samples import held_out_samples, samples_of
+from tuner.runs.raw_samples import held_out_samples, recorded_samples
 from tuner.runs.run import Run
 
 CONFIRMED = "sampler: grid, stages: [confirm]"
@@ -51,7 +51,7 @@ def test_the_baseline_and_the_winner_have_windows_of_other_prompts(
     sets = [
         {s.prompt_id for windows in of(run, each).values() for w in windows for s in w.samples}
         for each in having
-        for of in (samples_of, held_out_samples)
+        for of in (recorded_samples, held_out_samples)
     ]
     assert sets[0] == sets[2] and sets[1] == sets[3] and not sets[0] & sets[1]
     shown = result.to_json()

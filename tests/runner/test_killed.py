@@ -15,7 +15,7 @@ from tests.sweeps import Listener
 from tuner.analysis.summary import summarise_run
 from tuner.config.loader import LoadedSweep, load_sweep
 from tuner.engines import make_engine
-from tuner.runner.observations import verdict_of
+from tuner.runner.observations import to_observation
 from tuner.runner.sweep_run import begin_run, reopen_run, run_sweep
 from tuner.runs.run import Run
 from tuner.search.optuna_study import Study
@@ -89,7 +89,7 @@ def check_undisturbed(loaded: LoadedSweep, run: Run) -> None:
     assert len({json.dumps(each.point) for each in candidates}) == len(candidates)
     spec = loaded.sweep.search
     assert len(points) == spec.trials
-    history = [(each.at, verdict_of(each, spec.objective)) for each in candidates]
+    history = [(each.at, to_observation(each, spec.objective)) for each in candidates]
     assert Study(loaded.space, spec, spec.trials).replay(history) == 0
     result = run_sweep(
         loaded, reopen_run(run.path, loaded, None), make_engine(loaded.sweep), Listener()

@@ -15,7 +15,7 @@ from tuner.config.loader import load_sweep
 from tuner.config.prompts import needed_to_hold_out, read_prompts
 from tuner.core.errors import UserError
 from tuner.engines import make_engine
-from tuner.execution.request_plan import sent_of
+from tuner.execution.request_plan import plan_requests
 from tuner.loadgen.client import Load, run_window
 from tuner.metrics.samples import Request
 from tuner.metrics.samples_file import read_samples
@@ -157,7 +157,7 @@ def test_conversations_that_no_window_sends_are_held_out(tmp_path: Path) -> None
     text = text.replace("trials: 1", "trials: 1, objective: {metric: decode_tok_s}")
     path.write_text(text)
     loaded = load_sweep(path)
-    found = sent_of(loaded)
+    found = plan_requests(loaded)
     assert found.used == 40
     [chosen], [unseen] = found.chosen_on.values(), found.unseen.values()
     assert len(chosen) == len(unseen) == 80

@@ -10,7 +10,7 @@ from tuner.analysis.summary import Result
 from tuner.config.loader import LoadedSweep, load_sweep
 from tuner.core.errors import UserError
 from tuner.engines import make_engine
-from tuner.execution.executor import Here
+from tuner.execution.executor import InlineExecutor
 from tuner.preflight.plan import make_plan
 from tuner.report.report import write_report
 from tuner.runner.sweep_run import begin_run, measure_all, reopen_run, run_sweep
@@ -105,7 +105,7 @@ def test_on_a_cluster_it_is_said_that_nothing_was_timed(tmp_path: Path) -> None:
     loaded = tiny_sweep(tmp_path, search=STAGED)
     run, listener = begin_run(tmp_path / "runs", loaded, None), Listener()
     with run.locked():
-        measure_all(loaded, run, make_engine(loaded.sweep), listener, elsewhere=Here)
+        measure_all(loaded, run, make_engine(loaded.sweep), listener, elsewhere=InlineExecutor)
     why = "the servers are on a cluster's nodes, and only GPUs here can be timed"
     assert f"communication was not timed ({why}); all points stay" in listener.notes
     assert not any("timing" in step for step in listener.steps)

@@ -9,21 +9,21 @@ import pytest
 import tuner
 from tests.metrics.test_request_rate import served
 from tests.sweeps import Listener, tiny_sweep
-from tuner.analysis.request_rates import AtRate, crossing_words, overload_words
+from tuner.analysis.request_rates import AtRate, describe_break_even_rate, describe_overload
 from tuner.compare.comparison import compare
 from tuner.compare.render import comparison_text
-from tuner.config.load_level import Rate, at, level_in, level_of, listed, named
+from tuner.config.load_level import Rate, at, level_in, listed, named, parse_level
 from tuner.config.loader import LoadedSweep, load_sweep, sweep_text
 from tuner.config.schema import ObjectiveSpec, SearchSpec, WorkloadSpec
 from tuner.core.errors import UserError
 from tuner.engines import make_engine
-from tuner.execution.request_plan import load_words
+from tuner.execution.request_plan import describe_load
 from tuner.metrics.samples_file import read_samples
 from tuner.metrics.statistics import Interval
 from tuner.preflight.plan import make_plan
 from tuner.report.report import write_report
 from tuner.runner.sweep_run import begin_run, run_sweep
-from tuner.runs.latency_limits import broken_limits, broken_words
+from tuner.runs.latency_limits import broken_limits, describe_broken_limits
 from tuner.runs.records import BrokenLimit, TrialRecord
 
 DECODE = "trials: 1, objective: {metric: decode_tok_s}, limits: {ttft_ms_p99: 100000}"
@@ -226,12 +226,12 @@ def crossed(*ratios: tuple[float, float, float], overloaded: str = "") -> dict[R
 def test_the_rate_at_which_speculation_stops_paying_is_said(
     found: dict[Rate, AtRate], words: str | None
 ) -> None:
-    assert crossing_words(found) == words
+    assert describe_break_even_rate(found) == words
 
 
 def test_who_does_not_keep_up_is_said() -> None:
-    assert overload_words(crossed(PAYS, PAYS)) is None
-    assert overload_words(crossed(PAYS, LOSES, LOSES, overloaded="-cb")) == (
+    assert describe_overload(crossed(PAYS, PAYS)) is None
+    assert describe_overload(crossed(PAYS, LOSES, LOSES, overloaded="-cb")) == (
         "Without speculation the server did not keep up with 16 requests/s, with it nobody kept "
         "up with 8, 16 requests/s"
     )
@@ -245,7 +245,7 @@ def test_a_candidate_that_does_not_keep_up_where_the_baseline_does_is_no_answer(
     (broken,) = broken_limits(bad, search, keeps)
     assert (broken.concurrency, broken.metric, broken.value) == ("16/s", "served_request_s", 9.0)
     assert broken.excess == pytest.approx(16 / 9 - 1)
-    assert broken_words([broken]) == (
+    assert describe_broken_limits([broken]) == (
         "served_request_s is 9 at 16 requests/s, 44 % below the 16 that came"
     )
     assert BrokenLimit.model_validate(broken.model_dump()) == broken
@@ -260,7 +260,7 @@ def test_a_cap_that_was_reached_is_what_is_blamed() -> None:
     """`The server did not keep up` was said of a cap of one stream, the default then."""
     found = crossed(PAYS, LOSES, LOSES, overloaded="-bb")
     capped = {rate: replace(each, capped=rate.per_second == 16) for rate, each in found.items()}
-    assert overload_words(capped) == (
+    assert describe_overload(capped) == (
         "Without speculation the server did not keep up with 8 requests/s, with it nobody kept up "
         "with 8 requests/s. At 16 requests/s as many were open as workload.concurrency allows, and "
         "most of the waiting was for one of them to end: whether a server keeps up there is not "
@@ -295,12 +295,12 @@ def test_one_stream_at_a_rate_stays_one_in_best_yaml(tmp_path: Path) -> None:
 def test_conversations_are_called_that() -> None:
     """`2 requests/s` stood beside 6.6 requests/s served."""
     talks = {Rate(r.per_second, 2.75): each for r, each in crossed(PAYS, LOSES, LOSES).items()}
-    assert crossing_words(talks) == (
+    assert describe_break_even_rate(talks) == (
         "Speculation pays up to 4 conversations/s (about 11 requests/s); loses from 8 "
         "conversations/s (about 22 requests/s) on"
     )
     level = level_in("4/s", {"4/s": {"turns_per_arrival": 2.75}})
-    assert level == Rate(4) == level_of("4/s")
+    assert level == Rate(4) == parse_level("4/s")
     assert at(level) == "at 4 conversations/s (about 11 requests/s)"
     assert named(level_in("4/s", {"4/s": {"turns_per_arrival": 1.0}})) == "4 requests/s"
     assert named(level_in("4/s", {"4/s": {}})) == "4 requests/s"  # an older ledger
@@ -309,13 +309,13 @@ def test_conversations_are_called_that() -> None:
 
 
 def test_the_plan_says_what_comes(tmp_path: Path) -> None:
-    assert load_words(rated(tmp_path, rate="[2, 4.5]")) == (
+    assert describe_load(rated(tmp_path, rate="[2, 4.5]")) == (
         "3 requests a window come at 2, 4.5 requests/s, at most 8 open; limits: ttft_ms_p99 at "
         "most 100000"
     )
     one = rated(tmp_path, rate="2", search="trials: 1, objective: {metric: decode_tok_s}")
-    assert load_words(one) == "3 requests a window come at 2 requests/s, at most 8 open"
-    assert load_words(tiny_sweep(tmp_path)) == "3 requests a window at concurrency 1"
+    assert describe_load(one) == "3 requests a window come at 2 requests/s, at most 8 open"
+    assert describe_load(tiny_sweep(tmp_path)) == "3 requests a window at concurrency 1"
     (tmp_path / "talks.jsonl").write_text(
         "".join(
             json.dumps({"conversations": [{"from": who, "value": "a"} for who in each]}) + "\n"
@@ -326,4 +326,6 @@ def test_the_plan_says_what_comes(tmp_path: Path) -> None:
     path.write_text(
         path.read_text().replace("{requests: 3", "{prompts: talks.jsonl, turns: all, requests: 5")
     )
-    assert "at 40, 80 conversations/s (about 100, 200 requests/s)" in load_words(load_sweep(path))
+    assert "at 40, 80 conversations/s (about 100, 200 requests/s)" in describe_load(
+        load_sweep(path)
+    )

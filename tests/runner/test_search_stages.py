@@ -15,7 +15,7 @@ from tuner.core.errors import UserError
 from tuner.engines import make_engine
 from tuner.report.report import write_report
 from tuner.report.search_history import EARLIER, not_launched, other_launches
-from tuner.runner.observations import study_of
+from tuner.runner.observations import make_study
 from tuner.runner.sweep_run import begin_run, reopen_run, run_sweep
 from tuner.runs.ledger import Ledger
 from tuner.runs.records import DecisionLine, TrialRecord, read_record
@@ -49,7 +49,7 @@ def test_decisions_are_in_the_ledger_and_the_report_and_are_made_again(tmp_path:
     assert "the longest chain, settings as plain as can be" in report
 
     notes: list[str] = []
-    study = study_of(loaded, run, notes.append)
+    study = make_study(loaded, run, notes.append)
     assert notes == []
     lines = run.trials_file.read_bytes().splitlines(keepends=True)
     run.trials_file.write_bytes(b"".join(lines[:2]))

@@ -8,7 +8,7 @@ import pytest
 
 from tests.report.make_run import SWEEP, Trial, chain, make_run
 from tests.sweeps import Listener, tiny_sweep
-from tuner.analysis.run_results import Findings
+from tuner.analysis.run_results import RunView
 from tuner.analysis.summary import summarise_run
 from tuner.config.loader import load_sweep
 from tuner.config.point import Point
@@ -63,7 +63,7 @@ def test_settings_that_are_faster_without_speculation_are_the_answer(tmp_path: P
     assert again.space.points == (chain(2, env=LL),)
     assert again.sweep.baseline.env == {"NCCL_PROTO": "LL"}
     assert "baseline here has them too" in run.best_yaml.read_text()
-    made = adaptive(Findings(run))
+    made = adaptive(RunView(run))
     assert not isinstance(made, str)
     assert made.longest.point == chain(1), "the other chain loses to its own settings"
 

@@ -8,7 +8,7 @@ import pytest
 from tests.runs.test_run import TEXT, point, record, settings
 from tuner.core.errors import UserError
 from tuner.core.secrets import learn
-from tuner.runs.lazy_line import Figures, Later
+from tuner.runs.lazy_line import Later, LazyFigures
 from tuner.runs.records import OutputsLine, TrialRecord
 from tuner.runs.run import Run
 
@@ -56,27 +56,27 @@ def test_a_candidate_is_read_back_as_it_was_written(run: Run) -> None:
     assert found == candidate
     assert json.dumps(found.model_dump()) == json.dumps(candidate.model_dump())
     shown = found.metrics["1"]
-    assert isinstance(shown, Figures) and isinstance(found.command, Later)
+    assert isinstance(shown, LazyFigures) and isinstance(found.command, Later)
     assert {name: type(value) for name, value in shown.items()} == {
         name: type(value) for name, value in FIGURES.items()
     }
     assert shown["by_kind"]["chat"]["decode_tok_s"] == 91.5
     assert found.outputs["1"] == OutputsLine(outcome="equal")
-    assert found.far_outputs is None
+    assert found.divergent_outputs is None
 
 
 def test_outputs_that_speak_against_a_candidate_are_kept(run: Run) -> None:
     far = OutputsLine(outcome="far", stops=True)
     (found,) = written(run, a_candidate(1, outputs={"1": far}))
-    assert found.far_outputs == "1"
+    assert found.divergent_outputs == "1"
 
 
 def test_a_speed_up_over_all_baselines_takes_the_place_of_the_first_one(run: Run) -> None:
     (found,) = written(run, a_candidate(1))
     figures = found.metrics["1"]
-    assert isinstance(figures, Figures)
+    assert isinstance(figures, LazyFigures)
     told = figures.updated({"speedup": 2.0, "speedup_low": None})
-    assert isinstance(told, Figures)
+    assert isinstance(told, LazyFigures)
     assert told == {**FIGURES, "speedup": 2.0, "speedup_low": None}
     assert figures == FIGURES
 

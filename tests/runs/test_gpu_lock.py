@@ -19,8 +19,8 @@ from tuner.cli.commands import specbench
 from tuner.config.loader import load_sweep
 from tuner.config.schema import Sweep
 from tuner.core.errors import UserError
-from tuner.preflight.doctor import locks_of
-from tuner.runs.gpu_lock import FOLDER_VARIABLE, Claims, claimed, gpus_used, holders
+from tuner.preflight.doctor import find_locks
+from tuner.runs.gpu_lock import FOLDER_VARIABLE, GpuClaims, claimed, gpus_used, holders
 from tuner.server import gpu
 
 PLAYED = Path("tests/played_gpus").resolve()
@@ -168,7 +168,7 @@ def test_a_run_takes_the_gpus_of_its_servers_and_no_others(
 
 def held(
     sweep: Sweep, environment: dict[str, str], *, share: bool
-) -> AbstractContextManager[Claims]:
+) -> AbstractContextManager[GpuClaims]:
     return claimed(gpus_used(sweep, environment), environment, share=share)
 
 
@@ -238,7 +238,7 @@ def test_a_lock_that_may_not_be_opened_ends_nothing_and_is_said(
     sweep, locks = sweep_of(tmp_path), {FOLDER_VARIABLE: str(tmp_path / "locks")}
     with held(sweep, locks, share=False) as claims:
         assert claims.notes == ()
-        assert [each.level for each in locks_of(sweep, locks)] == ["stop"]
+        assert [each.level for each in find_locks(sweep, locks)] == ["stop"]
     (lock,) = (tmp_path / "locks").iterdir()
     really = os.open
 
@@ -254,13 +254,13 @@ def test_a_lock_that_may_not_be_opened_ends_nothing_and_is_said(
     )
     with held(sweep, locks, share=False) as claims:
         assert claims.notes == (said,)
-    (found,) = locks_of(sweep, locks)
+    (found,) = find_locks(sweep, locks)
     assert found.level == "doubt" and f"{found.message}; {found.todo}" == said
 
 
 def test_whoever_holds_memory_is_named_by_process(nvml: FakeNvml) -> None:
     """`nvidia-smi` says so too, in the morning, when they have ended."""
     nvml.used[1], nvml.pids[1] = 71 * 2**30, [12, 7]
-    assert gpu.crowded({}) == ["GPU 1: 71 of 140 GiB in use by others (processes 7, 12)"]
+    assert gpu.gpu_in_use({}) == ["GPU 1: 71 of 140 GiB in use by others (processes 7, 12)"]
     nvml.pids[1] = list(range(20))
-    assert gpu.crowded({})[0].endswith("(processes 0, 1, 2, 3, 4, 5, 6, 7 and 12 more)")
+    assert gpu.gpu_in_use({})[0].endswith("(processes 0, 1, 2, 3, 4, 5, 6, 7 and 12 more)")

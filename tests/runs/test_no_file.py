@@ -20,7 +20,7 @@ from tests.report.make_run import SIMULATED, Trial, chain, make_run
 from tuner.compare.external.reader import read_foreign
 from tuner.core.errors import UserError
 from tuner.core.files import opened, read_bytes
-from tuner.runs.raw_samples import samples_of
+from tuner.runs.raw_samples import recorded_samples
 from tuner.runs.run import Run
 from tuner.runs.settings import read_fleet
 from tuner.runs.status import read_ended
@@ -36,7 +36,7 @@ READERS: dict[str, Callable[[Run], Any]] = {
     "comm.json": lambda run: read_screening(run.comm_file),
     "fleet.json": lambda run: read_fleet(run.fleet_file),
     "conversations.jsonl": lambda run: run.conversations_hash,
-    "samples/0000.jsonl.gz": lambda run: samples_of(run, run.records()[0]),
+    "samples/0000.jsonl.gz": lambda run: recorded_samples(run, run.records()[0]),
     "bench.jsonl": lambda run: read_foreign(run.path / "bench.jsonl"),
 }
 PLACES: dict[str, Callable[[Path], None]] = {

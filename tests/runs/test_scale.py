@@ -8,16 +8,16 @@ import pytest
 
 from benchmarks.large_runs import large_run, measured_run
 from tuner.analysis.cycle_breakdown import MOST_SETTINGS, modelled
-from tuner.analysis.run_results import Findings
+from tuner.analysis.run_results import RunView
 from tuner.analysis.summary import summarise_run
 from tuner.config.loader import load_sweep
 from tuner.dashboard import live
 from tuner.dashboard.live import Showing
 from tuner.dashboard.study import StoredStudy
-from tuner.dashboard.trials import layout_of
+from tuner.dashboard.trials import make_schema
 from tuner.report.figures import figures
 from tuner.report.report import write_report
-from tuner.runner.observations import study_of
+from tuner.runner.observations import make_study
 from tuner.runs.run import Run
 
 FEW, MANY = 100, 1000
@@ -45,13 +45,13 @@ def seconds(act: Callable[[Run], object], run: Run) -> float:
 def resumed(run: Run) -> None:
     loaded = load_sweep(run.sweep_file)
     with run.locked():
-        study = study_of(loaded, run, pytest.fail)
+        study = make_study(loaded, run, pytest.fail)
         assert study.propose() is not None
 
 
 def displayed(run: Run) -> None:
     loaded = load_sweep(run.sweep_file)
-    layout = layout_of(run, loaded.sweep, loaded.space.points)
+    layout = make_schema(run, loaded.sweep, loaded.space.points)
     Showing(run, loaded.sweep, layout, StoredStudy("sqlite:///:memory:", layout))
 
 
@@ -75,7 +75,7 @@ def test_the_report_of_many_trials_is_as_long_as_that_of_few(
 
 
 def test_the_model_of_cycles_is_fitted_to_the_best_settings_of_many(runs: tuple[Run, Run]) -> None:
-    found = Findings(runs[1]).ranked
+    found = RunView(runs[1]).ranked
     settings = {(each.point.env, each.point.flags) for each in found if each.point}
     assert len(settings) > MOST_SETTINGS  # else this shows nothing
     fitted = modelled(found)
@@ -90,7 +90,7 @@ def test_the_dashboard_has_the_newest_of_very_many(
     monkeypatch.setattr(live, "DETAILED", 10)
     run = runs[0]
     loaded = load_sweep(run.sweep_file)
-    layout = layout_of(run, loaded.sweep, loaded.space.points)
+    layout = make_schema(run, loaded.sweep, loaded.space.points)
     stored = StoredStudy("sqlite:///:memory:", layout)
     assert Showing(run, loaded.sweep, layout, stored).lost is None
     trials = stored.storage.get_all_trials(stored._id)

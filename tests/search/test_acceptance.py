@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tests.report.make_run import Trial, chain, windows_of
-from tuner.analysis.run_results import Findings
+from tuner.analysis.run_results import RunView
 from tuner.runs.run import Run
-from tuner.search.acceptance import AcceptanceCurve, Chain, chain_of, chain_of_rates
+from tuner.search.acceptance import AcceptanceCurve, Chain, chain_of_rates, read_chain
 from tuner.simulator.acceptance import plan_cycles
 from tuner.simulator.performance import Performance, Speculation
 from tuner.simulator.presets import load_preset, preset_names
@@ -145,7 +145,7 @@ def test_one_prompt_shows_no_spread() -> None:
 def test_requests_that_hide_their_verifies_make_no_curve() -> None:
     """0.5.8 reports no histogram; where its chunks do not show the verifies, nothing does."""
     windows = windows_of(Trial(chain(2), 90.0), 1, 0.0, 0)
-    assert chain_of(windows, 2) is not None
+    assert read_chain(windows, 2) is not None
     bare = [
         type(w)(
             w.concurrency,
@@ -161,12 +161,12 @@ def test_requests_that_hide_their_verifies_make_no_curve() -> None:
         )
         for w in windows
     ]
-    assert chain_of(bare, 2) is None
-    assert chain_of([], 2) is None
+    assert read_chain(bare, 2) is None
+    assert read_chain([], 2) is None
 
 
 def test_a_histogram_longer_than_the_chain_is_another_ones() -> None:
-    assert chain_of(windows_of(Trial(chain(3), 90.0, accepted=1.0), 1, 0.0, 0), 2) is None
+    assert read_chain(windows_of(Trial(chain(3), 90.0, accepted=1.0), 1, 0.0, 0), 2) is None
 
 
 def test_rates_alone_give_the_curve_without_an_interval() -> None:
@@ -190,13 +190,13 @@ def test_trees_have_bounds_only() -> None:
 
 def test_real_run_predicts_its_own_shorter_chains() -> None:
     """The acceptance there was set, so that prediction is exact."""
-    findings = Findings(Run.open(Path("results/h200_llama8b_eagle3/20261129-195508")))
+    findings = RunView(Run.open(Path("results/h200_llama8b_eagle3/20261129-195508")))
     chains = {
         each.point.num_steps: each
         for each in findings.ranked
         if each.point is not None and each.point.eagle_topk == 1
     }
-    told = curve(chain_of(findings.windows(chains[5], 1), 5))
+    told = curve(read_chain(findings.windows(chains[5], 1), 5))
     for steps, each in chains.items():
         assert steps is not None
         predicted = told.accept_length(steps)

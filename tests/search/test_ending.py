@@ -4,17 +4,17 @@ import math
 
 from tuner.config.point import Point
 from tuner.metrics.statistics import Interval
-from tuner.search.forecast import Known
-from tuner.search.observation import Figures, Verdict
+from tuner.search.forecast import Observations
+from tuner.search.observation import LevelFigures, Observation
 from tuner.search.staged import MARGIN, no_more
 
-PLAIN = {1: Figures(10.0)}
+PLAIN = {1: LevelFigures(10.0)}
 POINT = Point(2, 1, 3, "target")
 
 
-def known(value: float) -> Known:
-    figures = Figures(10.0, 2.0, (0.7, 0.3), value)
-    return Known(PLAIN, {POINT: Verdict("ok", value, levels={1: figures})})
+def known(value: float) -> Observations:
+    figures = LevelFigures(10.0, 2.0, (0.7, 0.3), value)
+    return Observations(PLAIN, {POINT: Observation("ok", value, levels={1: figures})})
 
 
 def test_it_says_what_the_share_is_and_how_near_the_nearest_comes() -> None:

@@ -9,25 +9,25 @@ import pytest
 from tests.sweeps import tiny_sweep
 from tuner.config.loader import LoadedSweep
 from tuner.config.point import Point
-from tuner.runner.observations import line_of
+from tuner.runner.observations import ledger_line
 from tuner.runs.records import AskedLine
-from tuner.search.asked import Asked, Proposal
-from tuner.search.observation import Figures, Verdict
+from tuner.search.asked import Proposal, ProposalContext
+from tuner.search.observation import LevelFigures, Observation
 from tuner.search.optuna_study import Study
 
 SEARCHES = ["trials: 12", "trials: 12, stages: [anchors, model]", "sampler: random, trials: 12",
             "sampler: grid", "sampler: nsga2, trials: 12"]  # fmt: skip
-PLAIN = {1: Figures(10.0, None, (), None)}
+PLAIN = {1: LevelFigures(10.0, None, (), None)}
 
 
-def verdict(point: Point) -> Verdict:
+def verdict(point: Point) -> Observation:
     """A machine on which a cycle takes 10 ms and 1.5 more a step, NCCL_PROTO=LL a tenth less."""
     steps = point.num_steps or 0
     cycle = (10 + 1.5 * steps) * (0.9 if point.env else 1.0)
     rates = tuple(0.7 ** (n + 1) for n in range(steps))
     length = 1 + sum(rates)
     value = length * 10 / cycle
-    return Verdict("ok", value, levels={1: Figures(cycle, length, rates, value)})
+    return Observation("ok", value, levels={1: LevelFigures(cycle, length, rates, value)})
 
 
 def a_study(loaded: LoadedSweep) -> Study:
@@ -37,16 +37,16 @@ def a_study(loaded: LoadedSweep) -> Study:
     return study
 
 
-History = list[tuple[Point, Verdict]]
+History = list[tuple[Point, Observation]]
 
 
 def go(
     study: Study, places: int, count: int, draw: random.Random
-) -> tuple[History, dict[Point, Asked], list[Proposal]]:
+) -> tuple[History, dict[Point, ProposalContext], list[Proposal]]:
     """Answer `count` proposals in any order, with as many in flight as there are places; those
     that are in flight at the end are returned last."""
     history: History = []
-    asked: dict[Point, Asked] = {}
+    asked: dict[Point, ProposalContext] = {}
     flying: list[Proposal] = []
     while len(history) < count:
         while len(flying) < places and (proposal := study.propose()) is not None:
@@ -97,8 +97,8 @@ def test_a_replay_is_exact_whatever_order_verdicts_came_in(
 
 
 def continued(
-    study: Study, history: History, asked: dict[Point, Asked], draw: random.Random
-) -> tuple[History, dict[Point, Asked], list[Proposal]]:
+    study: Study, history: History, asked: dict[Point, ProposalContext], draw: random.Random
+) -> tuple[History, dict[Point, ProposalContext], list[Proposal]]:
     flying, history, asked = list(study.pending), list(history), dict(asked)
     asked |= {each.point: each.asked for each in flying}
     for _ in range(4):
@@ -113,11 +113,11 @@ def continued(
     return history, {point: asked[point] for point, _ in history}, flying
 
 
-def travelled(asked: Asked) -> Asked:
+def travelled(asked: ProposalContext) -> ProposalContext:
     """As it comes back from a ledger line."""
     from tuner.runner.observations import _asked
 
-    return _asked(AskedLine.model_validate(json.loads(json.dumps(line_of(asked).model_dump()))))
+    return _asked(AskedLine.model_validate(json.loads(json.dumps(ledger_line(asked).model_dump()))))
 
 
 def test_both_anchors_are_launched_side_by_side(tmp_path: Path) -> None:

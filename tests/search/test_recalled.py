@@ -8,12 +8,12 @@ import pytest
 from tests.search.test_study import GP, SMALL, SWEEP, both, make, measured
 from tuner.config.loader import LoadedSweep, load_sweep
 from tuner.config.point import Point
-from tuner.search.asked import Asked
+from tuner.search.asked import ProposalContext
 from tuner.search.decision import Decision
-from tuner.search.observation import Verdict
+from tuner.search.observation import Observation
 from tuner.search.optuna_study import Study
 
-History = list[tuple[Point, Verdict]]
+History = list[tuple[Point, Observation]]
 
 
 def loaded_as(folder: Path, sampler: str, text: str) -> LoadedSweep:
@@ -24,7 +24,7 @@ def loaded_as(folder: Path, sampler: str, text: str) -> LoadedSweep:
 
 def go(
     study: Study, count: int, verdict=measured
-) -> tuple[History, dict[Point, Asked], dict[Point, Decision]]:
+) -> tuple[History, dict[Point, ProposalContext], dict[Point, Decision]]:
     """Measure so many points, and keep what a ledger would keep of them."""
     history, asked, decided = [], {}, {}
     for _ in range(count):
@@ -98,7 +98,7 @@ def test_draws_that_are_none_of_the_space_are_asked_for_again(
     loaded = loaded_as(tmp_path, "tpe", SWEEP)
     history, asked, _ = go(make(loaded), 8)
     odd = history[5][0]
-    asked[odd] = Asked(5, 5, drawn=drawn)
+    asked[odd] = ProposalContext(5, 5, drawn=drawn)
     again = make(loaded)
     assert again.replay(history, asked=asked) == 0
     assert again.propose() is not None
@@ -113,7 +113,7 @@ def test_a_ledger_of_an_older_specbench_is_replayed_by_asking(tmp_path: Path) ->
     assert state(again) == state(first)
 
 
-def by_asking(asked: dict[Point, Asked]) -> dict[Point, Asked]:
+def by_asking(asked: dict[Point, ProposalContext]) -> dict[Point, ProposalContext]:
     """The same lines as an older specbench wrote them."""
     return {point: replace(each, drawn=()) for point, each in asked.items()}
 
@@ -166,7 +166,7 @@ def test_what_was_measured_beside_others_is_asked_for_again(
     loaded = loaded_as(tmp_path, sampler, SWEEP)
     first = make(loaded)
     history: History = []
-    asked: dict[Point, Asked] = {}
+    asked: dict[Point, ProposalContext] = {}
     flying = [first.propose(), first.propose()]
     for _ in range(12):
         landed = flying.pop(-1)

@@ -16,12 +16,12 @@ from tuner.config.point import Point
 from tuner.config.schema import ObjectiveSpec, SearchSpec
 from tuner.search.acceptance import Lengths
 from tuner.search.decision import Decision
-from tuner.search.encoding import Coded
+from tuner.search.encoding import EncodedSpace
 from tuner.search.feasibility import chance_of_running
-from tuner.search.forecast import Known
-from tuner.search.observation import Figures, Verdict
+from tuner.search.forecast import Observations
+from tuner.search.observation import LevelFigures, Observation
 from tuner.search.optuna_study import Study
-from tuner.search.staged import StagedSearch
+from tuner.search.staged import StagedPlanner
 from tuner.simulator.performance import Performance, Speculation
 from tuner.simulator.presets import load_preset
 
@@ -32,7 +32,7 @@ class Told:
 
     landscape: Landscape
     seed: int
-    history: list[tuple[Point, Verdict]] = field(default_factory=list)
+    history: list[tuple[Point, Observation]] = field(default_factory=list)
     decisions: list[Decision | None] = field(default_factory=list)
     found: int | None = None
     """Launches, the baseline's included, until the incumbent was truly within 1 %."""
@@ -104,7 +104,7 @@ def test_the_sweep_of_the_case_reaches_94_tokens_a_second_in_six_candidates() ->
 
     plain = served(None).cycle(1).total_ms
     study = Study(loaded.space, loaded.sweep.search, 6)
-    study.tell_baseline({1: Figures(plain)})
+    study.tell_baseline({1: LevelFigures(plain)})
     speeds = []
     for _ in range(6):
         proposal = study.propose()
@@ -114,8 +114,8 @@ def test_the_sweep_of_the_case_reaches_94_tokens_a_second_in_six_candidates() ->
         chances = server.conditional("chat")
         reached = tuple(math.prod(chances[: n + 1]) for n in range(len(chances)))
         shown = reached if proposal.point.eagle_topk == 1 else ()
-        levels = {1: Figures(cycle, length, shown)}
-        study.tell(proposal, Verdict("ok", length * plain / cycle, levels=levels))
+        levels = {1: LevelFigures(cycle, length, shown)}
+        study.tell(proposal, Observation("ok", length * plain / cycle, levels=levels))
         speeds.append(server.expected_tok_s())
     assert max(speeds) >= 94
 
@@ -225,7 +225,7 @@ def test_what_is_larger_than_what_ran_out_of_memory_is_not_launched() -> None:
 
 
 def test_one_setting_is_not_blamed_for_two_that_hang_together() -> None:
-    coded = Coded.of(
+    coded = EncodedSpace.of(
         [
             Point(steps, 1, steps + 1, "target", env)
             for steps in (1, 2)
@@ -233,11 +233,14 @@ def test_one_setting_is_not_blamed_for_two_that_hang_together() -> None:
         ]
     )
     plain, a, b, both = coded.points[:4]
-    told = {plain: Verdict("ok", 1.0), both: Verdict("infeasible", reason="HANG: no progress")}
+    told = {
+        plain: Observation("ok", 1.0),
+        both: Observation("infeasible", reason="HANG: no progress"),
+    }
     chance = chance_of_running(coded, told)
     assert 0 < chance[coded.index[a]] < 1
     assert chance[coded.index[coded.points[7]]] == 0  # both again, another chain
-    told |= {a: Verdict("ok", 1.0), b: Verdict("ok", 1.0)}
+    told |= {a: Observation("ok", 1.0), b: Observation("ok", 1.0)}
     chance = chance_of_running(coded, told)
     assert chance[coded.index[coded.points[5]]] == 1
     assert chance[coded.index[coded.points[7]]] == 0
@@ -252,10 +255,10 @@ def test_a_model_that_does_not_predict_hands_over_to_the_sampler() -> None:
             break
         verdict = where.measure(proposal.point, 0)
         wild = 1.9 if turn % 2 else 0.4
-        levels = {n: Figures(f.cycle_ms / wild, f.accept_length, f.reached)  # type: ignore[operator]
+        levels = {n: LevelFigures(f.cycle_ms / wild, f.accept_length, f.reached)  # type: ignore[operator]
                   for n, f in verdict.levels.items()}  # fmt: skip
         value = (verdict.value or 1.0) * wild
-        study.tell(proposal, Verdict("ok", value, levels=levels, spread=0.01))
+        study.tell(proposal, Observation("ok", value, levels=levels, spread=0.01))
     assert study.handed_over is not None
     assert "predictions were off by more than 15 %" in study.handed_over
 
@@ -287,10 +290,10 @@ def test_a_step_of_the_machine_is_not_taken_for_luck() -> None:
 
 def test_a_space_without_chains_is_the_samplers() -> None:
     points = [Point(steps, 4, 8, "target") for steps in (2, 3, 4)]
-    search = StagedSearch(points, ObjectiveSpec(), 0)
-    assert search.decide(Known({1: Figures(10.0)}, {})).stage == "sampler"
-    ngram = StagedSearch([Point(num_draft_tokens=8)], ObjectiveSpec(), 0)
-    assert ngram.decide(Known({1: Figures(10.0)}, {})).stage == "sampler"
+    search = StagedPlanner(points, ObjectiveSpec(), 0)
+    assert search.decide(Observations({1: LevelFigures(10.0)}, {})).stage == "sampler"
+    ngram = StagedPlanner([Point(num_draft_tokens=8)], ObjectiveSpec(), 0)
+    assert ngram.decide(Observations({1: LevelFigures(10.0)}, {})).stage == "sampler"
 
 
 def test_without_stages_it_is_the_plain_sampler() -> None:
@@ -390,10 +393,10 @@ def test_random_landscapes_are_searched_in_few_launches(tmp_path: Path) -> None:
 
 def test_trees_are_expected_as_the_measured_ones_turned_out() -> None:
     reached = (0.6, 0.36, 0.216)
-    chain = {Point(3, 1, 4, "target"): Figures(10.0, 2.176, reached)}
+    chain = {Point(3, 1, 4, "target"): LevelFigures(10.0, 2.176, reached)}
     before = Lengths(chain).at((3, 4, 16))
-    poor = Lengths({**chain, Point(3, 2, 8, "target"): Figures(10.0, 2.18)}).at((3, 4, 16))
-    rich = Lengths({**chain, Point(3, 2, 8, "target"): Figures(10.0, 2.9)}).at((3, 4, 16))
+    poor = Lengths({**chain, Point(3, 2, 8, "target"): LevelFigures(10.0, 2.18)}).at((3, 4, 16))
+    rich = Lengths({**chain, Point(3, 2, 8, "target"): LevelFigures(10.0, 2.9)}).at((3, 4, 16))
     assert before is not None and poor is not None and rich is not None
     assert poor.value < before.value < rich.value
     assert poor.spread < before.spread

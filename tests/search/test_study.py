@@ -8,7 +8,7 @@ import pytest
 
 from tuner.config.loader import LoadedSweep, load_sweep
 from tuner.config.point import Point
-from tuner.search.observation import Figures
+from tuner.search.observation import LevelFigures
 from tuner.search.optuna_study import FEASIBLE, Study, Verdict, startup_trials
 from tuner.search.samplers import missing_library
 
@@ -130,7 +130,7 @@ def test_gp_launches_nothing_but_what_promises_most(load, sampler):
 def both(point: Point) -> Verdict:
     """Long chains for one stream, short ones for eight."""
     first, second = 1 + 0.1 * point.num_steps, 1.7 - 0.1 * point.num_steps
-    levels = {1: Figures(1.0, speedup=first), 8: Figures(1.0, speedup=second)}
+    levels = {1: LevelFigures(1.0, speedup=first), 8: LevelFigures(1.0, speedup=second)}
     return Verdict("ok", (first * second) ** 0.5, levels=levels)
 
 

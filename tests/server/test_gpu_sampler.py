@@ -10,7 +10,7 @@ import pytest
 
 from tests.server.fake_nvml import GIB, FakeNvml
 from tuner.server import gpu_sampler
-from tuner.server.gpu_sampler import ServerGpus, gpus_of, watched
+from tuner.server.gpu_sampler import ServerGpus, find_server_gpus, watched
 
 
 @pytest.fixture
@@ -24,7 +24,7 @@ def nvml(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeNvml]:
         fake.hang.set()
 
 
-def read(gpus: ServerGpus | None, seconds: float = 0.1) -> gpu_sampler.Watch:
+def read(gpus: ServerGpus | None, seconds: float = 0.1) -> gpu_sampler.GpuSampler:
     with watched(gpus) as watch:
         time.sleep(seconds)
     return watch
@@ -181,7 +181,7 @@ def test_the_servers_gpus_are_those_whose_memory_it_took(
     for each in grown:
         nvml.used[each] = 100 * GIB
     before = {str(n): GIB for n in range(4)}
-    found = gpus_of({**INFO, **info}, before, {})
+    found = find_server_gpus({**INFO, **info}, before, {})
     assert (found and found.names) == names
-    assert gpus_of({**INFO, **info}, None, {}) is None
-    assert gpus_of({}, before, {}) is None
+    assert find_server_gpus({**INFO, **info}, None, {}) is None
+    assert find_server_gpus({}, before, {}) is None

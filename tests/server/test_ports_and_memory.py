@@ -26,7 +26,7 @@ def test_a_port_that_is_taken_or_another_launch_s_is_not_chosen(
     """Two sweeps that begin at once would meet on one port, minutes later when they bind it."""
     drawn: list[int] = []
     draw = SimpleNamespace(randrange=lambda *_: drawn.pop(0))
-    first, second = ports.Claims(), ports.Claims()
+    first, second = ports.PortClaims(), ports.PortClaims()
     mine, other, third = ports.free_port(), ports.free_port(), ports.free_port()
     with socket.create_server(("", ports.free_port())) as listener:
         monkeypatch.setattr(random, "SystemRandom", lambda: draw)
@@ -122,14 +122,14 @@ def test_memory_is_awaited_until_it_is_back(nvml: FakeNvml) -> None:
 def test_memory_that_others_hold_is_told_from_a_tenth_on(nvml: FakeNvml) -> None:
     """Otherwise every candidate runs out of memory and none seems feasible."""
     nvml.used = 4 * 2**30  # each look at a GPU takes one off
-    assert gpu.crowded({}) == ["GPU 0: 3 of 20 GiB in use by others"]
-    assert gpu.crowded({"CUDA_VISIBLE_DEVICES": "7"}) == []
+    assert gpu.gpu_in_use({}) == ["GPU 0: 3 of 20 GiB in use by others"]
+    assert gpu.gpu_in_use({"CUDA_VISIBLE_DEVICES": "7"}) == []
 
 
 def test_without_nvml_nothing_is_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
     """The simulated engine and CPU machines have none."""
     monkeypatch.setitem(sys.modules, "pynvml", None)
     assert gpu.used_memory({}) is None
-    assert gpu.crowded({}) == []
+    assert gpu.gpu_in_use({}) == []
     assert gpu.wait_until_back(None, {}, 10.0)
     assert gpu.wait_until_back({"0": 0}, {}, 10.0)

@@ -12,7 +12,7 @@ from tuner.config.schema import ALGORITHMS, EngineSpec, ModelSpec, SpaceSpec, Sw
 from tuner.server.base import server_config
 from tuner.sglang.flag_catalogue import Argument, arguments, releases
 from tuner.sglang.flag_spelling import spelled_config
-from tuner.sglang.flags import identity, server_words
+from tuner.sglang.flags import identity, server_arguments
 from tuner.sglang.releases import parse_version
 
 SNAPSHOT = Path(__file__).parents[2] / "tuner/sglang/data/arguments.json"
@@ -56,7 +56,7 @@ def test_every_release_takes_what_specbench_writes(release: str, algorithm: str 
     config = server_config(given, None if algorithm is None else point(algorithm))
     assert set(pins(given)) <= set(config.flags)
     spelled = spelled_config(config, parse_version(release))
-    words = server_words(spelled, 30000, 30001)
+    words = server_arguments(spelled, 30000, 30001)
     words += identity(spelled, "specbench-0", 30000).words
     assert refusals(words, dict(arguments(release))) == []
 

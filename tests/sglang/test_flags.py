@@ -25,7 +25,7 @@ def words(
     point: Point | None, model: ModelSpec = MODEL, given: dict[str, ServerFlag] | None = None
 ) -> str:
     config = ServerConfig(model, point, given or {}, {}, frozenset())
-    return " ".join(flags.server_words(config, 30000))
+    return " ".join(flags.server_arguments(config, 30000))
 
 
 def test_a_point_is_spelled_in_full() -> None:
@@ -70,7 +70,7 @@ def test_flags_are_spelled_as_argparse_reads_them(value: ServerFlag, spelled: st
 def test_every_word_that_is_written_is_reserved() -> None:
     """Otherwise a sweep file could set a flag twice, and the last one would win unseen."""
     config = ServerConfig(MODEL, CHAIN, {}, {}, frozenset())
-    written = [w for w in flags.server_words(config, 1, 2) if w.startswith("--")]
+    written = [w for w in flags.server_arguments(config, 1, 2) if w.startswith("--")]
     assert {word.removeprefix("--") for word in written} <= set(RESERVED)
 
 
@@ -90,9 +90,9 @@ def test_a_running_server_tells_its_point() -> None:
         "speculative_eagle_topk": 1,
         "speculative_num_draft_tokens": 4,
     }
-    assert flags.speculation_of(info) == CHAIN
-    assert flags.speculation_of({**info, "speculative_algorithm": None}) is None
-    ngram = flags.speculation_of({**info, "speculative_algorithm": "NGRAM"})
+    assert flags.running_point(info) == CHAIN
+    assert flags.running_point({**info, "speculative_algorithm": None}) is None
+    ngram = flags.running_point({**info, "speculative_algorithm": "NGRAM"})
     assert ngram == Point(num_draft_tokens=4)
 
 

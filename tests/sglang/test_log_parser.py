@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.sglang.log_parser import Cache, Sizes, read_sizes, sizes_of
+from tuner.sglang.log_parser import Cache, Sizes, parse_sizes, read_sizes
 
 H200 = Path("results/h200_draft_tp/20261129-210746/logs")
 
@@ -37,8 +37,8 @@ def test_a_launch_for_several_lengths_keeps_its_own_graphs_apart() -> None:
 @pytest.mark.parametrize("rank", ["TP1", "DP1 TP0", "TP10"])
 def test_other_ranks_are_not_read(rank: str) -> None:
     line = "Load weight end. elapsed=1 s, type=A, avail mem=1.00 GB, mem usage=2.00 GB."
-    assert sizes_of([f"[2026-11-29 20:00:00 {rank}] {line}"]) == Sizes()
-    assert sizes_of([f"[2026-11-29 20:00:00 TP0] {line}"]).target == 2.0
+    assert parse_sizes([f"[2026-11-29 20:00:00 {rank}] {line}"]) == Sizes()
+    assert parse_sizes([f"[2026-11-29 20:00:00 TP0] {line}"]).target == 2.0
 
 
 def test_the_words_of_older_releases_and_of_compressed_caches() -> None:
@@ -52,10 +52,10 @@ def test_the_words_of_older_releases_and_of_compressed_caches() -> None:
         "Capture cuda graph end. Time elapsed: 5.30 s. mem usage=0.80 GB. avail mem=60.00 GB.",
         "max_total_num_tokens=1000, chunked_prefill_size=8192, available_gpu_mem=60.00 GB",
     ]
-    found = sizes_of(stamp + line for line in lines)
+    found = parse_sizes(stamp + line for line in lines)
     assert (found.before, found.target, found.tokens, found.free) == (78.58, 15.18, 1000, 60.0)
     assert (found.caches, found.captures) == ((Cache(1000, 1.5),), (0.8,))
 
 
 def test_a_log_that_says_nothing_gives_nothing() -> None:
-    assert sizes_of(["", "Traceback (most recent call last):"]) == Sizes()
+    assert parse_sizes(["", "Traceback (most recent call last):"]) == Sizes()

@@ -12,7 +12,7 @@ import yaml
 
 from tuner.config.loader import LoadedSweep, load_sweep
 from tuner.core.errors import UserError
-from tuner.execution.trial import Bench
+from tuner.execution.trial import TrialRunner
 from tuner.runner.sweep_run import as_begun, begin_run, reopen_run
 from tuner.server.base import server_config
 from tuner.sglang.engine import SglangEngine
@@ -94,7 +94,7 @@ def test_prompts_are_tokenised_at_the_commit_of_the_servers(
     monkeypatch.setattr(Tokeniser, "_ask_child", answer)
     cached(hub, "org/target", SECOND)
     run = begin_run(tmp_path / "results", loaded, None)
-    Bench.prepare(engine, loaded, run, lambda _: None)
+    TrialRunner.prepare(engine, loaded, run, lambda _: None)
     assert [each["revision"] for each in asked] == [FIRST]
 
 

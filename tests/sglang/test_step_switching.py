@@ -20,7 +20,7 @@ from tuner.server.http_api import ServerApi
 from tuner.sglang import draft_tp
 from tuner.sglang.engine import SglangEngine
 from tuner.sglang.failure_diagnosis import cause_of_death
-from tuner.sglang.flags import speculation_of
+from tuner.sglang.flags import running_point
 from tuner.sglang.releases import parse_version
 from tuner.sglang.step_switching import step_switch_refusal
 
@@ -193,11 +193,9 @@ def test_an_endpoint_is_at_the_length_that_it_was_switched_to() -> None:
     }
 
     def at(pinned: int) -> Point | None:
-        return speculation_of(
-            {**info, "internal_states": [{"specbench_steps": {"pinned": pinned}}]}
-        )
+        return running_point({**info, "internal_states": [{"specbench_steps": {"pinned": pinned}}]})
 
-    launched = speculation_of(info)
+    launched = running_point(info)
     assert launched is not None and launched.num_steps == 5
     switched = at(3)
     assert switched is not None

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from tuner.simulator.acceptance import (
-    AcceptanceCurve,
+    SimulatedAcceptance,
     expected_length,
     fixed_length,
     plan_cycles,
@@ -18,19 +18,19 @@ from tuner.simulator.acceptance import (
 )
 def test_accept_length_of_a_chain(chance, steps, length):
     """1 + a + a^2 + ...: the formula that the published figures agree with."""
-    curve = AcceptanceCurve((chance,))
+    curve = SimulatedAcceptance((chance,))
     got = curve.expected_accept_length(steps, 1, steps + 1, "chat")
     assert got == pytest.approx(length, abs=0.001)
 
 
 def test_last_position_goes_on_and_kinds_have_factors():
-    curve = AcceptanceCurve((0.8, 0.5), kinds={"code": 1.1})
+    curve = SimulatedAcceptance((0.8, 0.5), kinds={"code": 1.1})
     assert curve.conditional(3, 1, 4, "chat") == pytest.approx((0.8, 0.5, 0.5))
     assert curve.conditional(3, 1, 4, "code") == pytest.approx((0.88, 0.55, 0.55))
 
 
 def test_more_candidates_raise_acceptance_and_tokens_bound_the_depth():
-    curve = AcceptanceCurve((0.5,), topk_gain=0.2)
+    curve = SimulatedAcceptance((0.5,), topk_gain=0.2)
     lengths = [curve.expected_accept_length(3, 2, n, "chat") for n in range(2, 12)]
     assert lengths == sorted(lengths)
     assert len(curve.conditional(3, 2, 3, "chat")) == 2

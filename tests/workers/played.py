@@ -11,7 +11,7 @@ from pathlib import Path
 from tests.execution.played_slots import PlayedEngine, PlayedSlots, PlayedTime
 from tests.sweeps import Listener
 from tuner.config.loader import LoadedSweep
-from tuner.execution.executor import Finished
+from tuner.execution.executor import FinishedJob
 from tuner.runner.sweep_run import begin_run, measure_all, reopen_run
 from tuner.runs.run import Run
 from tuner.runs.settings import WorkerSettings
@@ -25,7 +25,7 @@ IDENTITY = {"the release": "0.5.17"}
 class SlowSlots(PlayedSlots):
     """Launches that take a moment, in which other workers come to theirs."""
 
-    def wait(self) -> Finished:
+    def wait(self) -> FinishedJob:
         time.sleep(0.02)
         return super().wait()
 

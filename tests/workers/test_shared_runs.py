@@ -12,23 +12,23 @@ import pytest
 from tests.execution.test_played_slots import a_sweep
 from tests.sweeps import Listener
 from tests.workers.played import HEARTBEAT_S, IDENTITY, PlayedWorker, shared_file, together
-from tuner.analysis.run_results import Findings
+from tuner.analysis.run_results import RunView
 from tuner.analysis.summary import summarise_run
 from tuner.analysis.winner import fastest_candidate
 from tuner.cli.result import _answer as show_answer
-from tuner.cli.runs import _lines, status_of
+from tuner.cli.runs import _lines, read_status
 from tuner.config.loader import LoadedSweep, with_trials
 from tuner.config.point import Point
 from tuner.report.answer import answer
 from tuner.report.report import write_report
 from tuner.runs.settings import FleetLine, OtherWorker, read_fleet
-from tuner.search.observation import Verdict
+from tuner.search.observation import Observation
 from tuner.workers import worker as joint
 from tuner.workers.joining import join
-from tuner.workers.shared_study import Fleet
-from tuner.workers.worker import Together
+from tuner.workers.shared_study import SharedStudy
+from tuner.workers.worker import Worker
 
-FOUND = Verdict("ok", 1.25)
+FOUND = Observation("ok", 1.25)
 
 
 @pytest.fixture(autouse=True)
@@ -37,7 +37,7 @@ def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(joint, "RETRY_S", 0.05)
 
 
-def another(loaded: LoadedSweep, url: str, name: str = "other") -> Fleet:
+def another(loaded: LoadedSweep, url: str, name: str = "other") -> SharedStudy:
     """A worker that does only what a test says."""
     return join(url, loaded.sweep.name, IDENTITY, name, loaded.space, HEARTBEAT_S)
 
@@ -89,10 +89,10 @@ def test_a_search_that_others_fill_up_meanwhile_ends(
     """With several points in flight the worker asked for one more in vain, without an end."""
     loaded = a_sweep(tmp_path, "sampler: random, stages: [], trials: 8", switch="true")
     url = shared_file(tmp_path)
-    other, claim = another(loaded, url), Fleet.claim
+    other, claim = another(loaded, url), SharedStudy.claim
     taken: list[Point] = []
 
-    def claim_late(fleet: Fleet, point: Point, most: int) -> bool:
+    def claim_late(fleet: SharedStudy, point: Point, most: int) -> bool:
         """The others come first, once this worker has a block in flight."""
         if fleet is not other and len(fleet._claims) == 4 and not taken:
             rest = [each for each in loaded.space.points if each not in fleet._claims]
@@ -104,7 +104,7 @@ def test_a_search_that_others_fill_up_meanwhile_ends(
             for point in taken:
                 other.publish(point, FOUND)
 
-    monkeypatch.setattr(Fleet, "claim", claim_late)
+    monkeypatch.setattr(SharedStudy, "claim", claim_late)
     worker = PlayedWorker.begin(loaded, url, "one", slots=2)
     worker.listener = Telling()
     together(worker)
@@ -157,15 +157,15 @@ def test_what_was_told_without_an_answer_is_told_once(
     """Others count a worker's candidates by what it told: twice told is one too many."""
     loaded = a_sweep(tmp_path, "sampler: random, stages: [], trials: 3")
     url = shared_file(tmp_path)
-    publish, lost = Fleet.publish, list[Point]()
+    publish, lost = SharedStudy.publish, list[Point]()
 
-    def publish_and_lose(fleet: Fleet, point: Point, verdict: Verdict) -> None:
+    def publish_and_lose(fleet: SharedStudy, point: Point, verdict: Observation) -> None:
         publish(fleet, point, verdict)
         if point not in lost:
             lost.append(point)
             raise joint.StorageUnusable("the connection was lost")
 
-    monkeypatch.setattr(Fleet, "publish", publish_and_lose)
+    monkeypatch.setattr(SharedStudy, "publish", publish_and_lose)
     worker = PlayedWorker.begin(loaded, url, "one")
     together(worker)
     told = [each.point for each in another(loaded, url).look().told]
@@ -179,15 +179,15 @@ def test_a_resumed_worker_that_finds_no_database_at_first_tells_nothing_twice(
     url = shared_file(tmp_path)
     worker = PlayedWorker.begin(loaded, url, "one")
     together(worker)
-    look, away = Fleet.look, [True]
+    look, away = SharedStudy.look, [True]
 
-    def first_in_vain(fleet: Fleet) -> object:
+    def first_in_vain(fleet: SharedStudy) -> object:
         if away:
             away.pop()
             raise joint.StorageUnusable("it is away")
         return look(fleet)
 
-    monkeypatch.setattr(Fleet, "look", first_in_vain)
+    monkeypatch.setattr(SharedStudy, "look", first_in_vain)
     again = worker.again()
     together(again)
     assert not away and len(another(loaded, url).look().told) == len(again.points) == 3
@@ -199,15 +199,15 @@ def test_what_was_measured_as_ctrl_c_came_is_told(
     """It is in the ledger; without a word of it another worker measures it again."""
     loaded = a_sweep(tmp_path, "sampler: random, stages: [], trials: 3")
     url = shared_file(tmp_path)
-    publish, struck = Together.publish, list[bool]()
+    publish, struck = Worker.publish, list[bool]()
 
-    def interrupted(self: Together, *words: Any) -> None:
+    def interrupted(self: Worker, *words: Any) -> None:
         if not struck:
             struck.append(True)
             raise KeyboardInterrupt
         publish(self, *words)
 
-    monkeypatch.setattr(Together, "publish", interrupted)
+    monkeypatch.setattr(Worker, "publish", interrupted)
     worker = PlayedWorker.begin(loaded, url, "one")
     worker.go()
     assert isinstance(worker.error, KeyboardInterrupt) and len(worker.points) == 1
@@ -215,13 +215,13 @@ def test_what_was_measured_as_ctrl_c_came_is_told(
     assert [each.point.key for each in seen.told] == worker.points and not seen.live
 
 
-def taking_part(loaded: LoadedSweep, url: str, *names: str) -> list[Together]:
+def taking_part(loaded: LoadedSweep, url: str, *names: str) -> list[Worker]:
     """Workers that only look and tell."""
     found = []
     for name in names:
         worker = PlayedWorker.begin(loaded, url, name)
         line = FleetLine(study=loaded.sweep.name, worker=name)
-        found.append(Together(another(loaded, url, name), worker.run, line, print, print))
+        found.append(Worker(another(loaded, url, name), worker.run, line, print, print))
     return found
 
 
@@ -232,7 +232,7 @@ def test_one_worker_has_the_winner(tmp_path: Path, one: float, other: float) -> 
     loaded = a_sweep(tmp_path, "trials: 4")
     workers = taking_part(loaded, shared_file(tmp_path), "one", "other")
     for worker, value, point in zip(workers, (one, other), loaded.space.points, strict=False):
-        worker.publish({point: Verdict("ok", value)})
+        worker.publish({point: Observation("ok", value)})
     for worker in workers:
         worker.look()
     elsewhere = [each.fastest_elsewhere() for each in workers]
@@ -245,7 +245,7 @@ def test_what_breaks_a_limit_is_nobody_s_best(tmp_path: Path) -> None:
     loaded = a_sweep(tmp_path, "trials: 4")
     one, other = taking_part(loaded, shared_file(tmp_path), "one", "other")
     fast, slow = loaded.space.points[:2]
-    other.publish({fast: Verdict("ok", 1.9, excess=0.1), slow: Verdict("ok", 1.2)})
+    other.publish({fast: Observation("ok", 1.9, excess=0.1), slow: Observation("ok", 1.2)})
     one.look()
     assert "1.200 times" in (one.fastest_elsewhere() or "")
     line = read_fleet(one.run.fleet_file)
@@ -261,18 +261,18 @@ def test_a_database_that_is_only_read_is_said_once(
     monkeypatch.setattr(joint, "RETRY_S", 0.01)
     loaded = a_sweep(tmp_path, "sampler: random, stages: [], trials: 4")
     url = shared_file(tmp_path)
-    real, tries = Fleet.claim, list[Point]()
+    real, tries = SharedStudy.claim, list[Point]()
 
-    def refused(fleet: Fleet, point: Point, most: int) -> bool:
+    def refused(fleet: SharedStudy, point: Point, most: int) -> bool:
         tries.append(point)
         if 2 < len(tries) < 20:
             raise joint.StorageUnusable("attempt to write a readonly database")
         return real(fleet, point, most)
 
-    monkeypatch.setattr(Fleet, "claim", refused)
+    monkeypatch.setattr(SharedStudy, "claim", refused)
     waits: list[float] = []
     worker = PlayedWorker.begin(loaded, url, "one")
-    monkeypatch.setattr(joint.Together, "may_change", counting(waits))
+    monkeypatch.setattr(joint.Worker, "may_change", counting(waits))
     together(worker)
     assert len(worker.points) == 4
     said = [each for each in worker.listener.notes if "shared study can" in each]
@@ -281,9 +281,9 @@ def test_a_database_that_is_only_read_is_said_once(
 
 
 def counting(calls: list[float]) -> Any:
-    real = joint.Together.may_change
+    real = joint.Worker.may_change
 
-    def may_change(self: Together, wanted: int) -> bool:
+    def may_change(self: Worker, wanted: int) -> bool:
         calls.append(time.monotonic())
         return real(self, wanted)
 
@@ -298,17 +298,17 @@ def test_a_worker_to_which_nothing_is_left_has_not_failed(tmp_path: Path) -> Non
     late, slow = PlayedWorker.begin(loaded, url, "late"), PlayedWorker.begin(loaded, url, "slow")
     other = another(loaded, url)
     for point in loaded.space.points[:3]:
-        other.publish(point, Verdict("ok", 3.25))
+        other.publish(point, Observation("ok", 3.25))
     together(slow)
     together(late)
     assert (len(slow.points), len(late.points)) == (1, 0)
     found = summarise_run(late.run)
     assert found.exit_code == 0 and "other workers came first" in found.verdict
     for run in (late.run, slow.run):
-        first = answer(Findings(run))
+        first = answer(RunView(run))
         assert "another worker has a faster candidate, 3.250 times its own baseline" in first[1]
         assert "another worker has a faster" in show_answer(summarise_run(run))
-    assert "No candidate was measured here" in answer(Findings(late.run))[0]
+    assert "No candidate was measured here" in answer(RunView(late.run))[0]
 
 
 def test_a_worker_that_comes_after_the_end_launches_nothing(tmp_path: Path) -> None:
@@ -326,7 +326,7 @@ def test_a_worker_that_comes_after_the_end_launches_nothing(tmp_path: Path) -> N
     text = write_report(late.run).read_text()
     assert "**No candidate was measured here.** Other workers came first" in text
     assert "another worker has a faster candidate" in text
-    assert status_of(late.run)["is_due"] is False
+    assert read_status(late.run)["is_due"] is False
     # More candidates are wanted of this one: its search has not ended.
     more = PlayedWorker.begin(with_trials(loaded, 5), url, "more")
     together(more)
@@ -429,7 +429,7 @@ def test_the_status_says_whom_a_worker_waits_for(tmp_path: Path) -> None:
 
     class Looking(Listener):
         def step(self, message) -> None:
-            states.append(status_of(worker.run))
+            states.append(read_status(worker.run))
             other.publish(theirs, FOUND)
 
     worker.listener = Looking()

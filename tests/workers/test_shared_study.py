@@ -14,15 +14,15 @@ from tests.sweeps import tiny_sweep
 from tuner.config.load_level import Rate
 from tuner.config.space import Space
 from tuner.search import optuna_storage
-from tuner.search.observation import Figures, Verdict
-from tuner.search.optuna_storage import StorageUnusable, open_storage, reason_of
+from tuner.search.observation import LevelFigures, Observation
+from tuner.search.optuna_storage import StorageUnusable, database_reason, open_storage
 from tuner.workers import joining
 from tuner.workers.joining import GRACE, UnlikeWorkersError, join
 from tuner.workers.observation_json import verdict_from, verdict_json
-from tuner.workers.shared_study import Fleet
+from tuner.workers.shared_study import SharedStudy
 
 IDENTITY = {"the release": "0.5.17", "the GPUs": ["H200"]}
-FOUND = Verdict("ok", 1.25, None, {1: Figures(2.5, 2.0, (0.5, 0.25), 1.25)}, 0.0, 0.01)
+FOUND = Observation("ok", 1.25, None, {1: LevelFigures(2.5, 2.0, (0.5, 0.25), 1.25)}, 0.0, 0.01)
 
 
 server = pytest.fixture(scope="module")(running_postgres)
@@ -40,14 +40,14 @@ def space(tmp_path: Path) -> Space:
     return tiny_sweep(tmp_path, steps="1, 2, 3, 4").space
 
 
-Joined = Callable[[str], Fleet]
+Joined = Callable[[str], SharedStudy]
 
 
 @pytest.fixture
 def joined(url: str, space: Space, request: pytest.FixtureRequest) -> Iterator[Joined]:
-    fleets: list[Fleet] = []
+    fleets: list[SharedStudy] = []
 
-    def one(worker: str) -> Fleet:
+    def one(worker: str) -> SharedStudy:
         fleets.append(join(url, request.node.name, IDENTITY, worker, space, 1))
         return fleets[-1]
 
@@ -61,7 +61,7 @@ def test_a_point_is_claimed_by_one_of_many(joined: Joined, space: Space) -> None
     fleets = [joined(name) for name in "abc"]
     won: list[tuple[str, int]] = []
 
-    def claim_all(fleet: Fleet) -> None:
+    def claim_all(fleet: SharedStudy) -> None:
         for number, point in enumerate(space.points):
             if fleet.claim(point, 99):
                 won.append((fleet.worker, number))
@@ -101,7 +101,7 @@ def test_no_more_are_claimed_than_wanted(joined: Joined, space: Space) -> None:
     fleets = [joined(name) for name in "abc"]
     won: list[bool] = []
 
-    def claim_some(fleet: Fleet, first: int) -> None:
+    def claim_some(fleet: SharedStudy, first: int) -> None:
         won.extend(fleet.claim(point, 2) for point in space.points[first::3])
 
     threads = [
@@ -120,11 +120,11 @@ def test_what_one_found_the_others_are_told(joined: Joined, space: Space) -> Non
     assert one.claim(point, 9) and one.claim(failing, 9)
     assert other.look().live == {point: "one", failing: "one"}
     one.publish(point, FOUND)
-    one.publish(failing, Verdict("failed", reason="CRASH: ended"))
+    one.publish(failing, Observation("failed", reason="CRASH: ended"))
     told = other.look().told
     assert [(each.worker, each.point, each.verdict) for each in told] == [
         ("one", point, FOUND),
-        ("one", failing, Verdict("failed", reason="CRASH: ended")),
+        ("one", failing, Observation("failed", reason="CRASH: ended")),
     ]
     assert not other.claim(point, 9) and not other.claim(failing, 9)
 
@@ -194,8 +194,12 @@ def test_a_database_that_is_away_loses_nothing(
 
 
 def test_a_verdict_travels_whole() -> None:
-    verdict = Verdict(
-        "ok", 1.5, "limits: x", {8: Figures(1.0), Rate(2.5): Figures(2.0, 3.0, (0.5,))}, 0.25
+    verdict = Observation(
+        "ok",
+        1.5,
+        "limits: x",
+        {8: LevelFigures(1.0), Rate(2.5): LevelFigures(2.0, 3.0, (0.5,))},
+        0.25,
     )
     assert verdict_from(verdict_json(verdict)) == verdict
 
@@ -332,5 +336,5 @@ def test_a_reason_is_in_words() -> None:
         except OSError as lost:
             raise DisconnectionError() from lost
     except DisconnectionError as error:
-        assert reason_of(error) == "server closed the connection"
-    assert reason_of(DisconnectionError()) == "DisconnectionError"
+        assert database_reason(error) == "server closed the connection"
+    assert database_reason(DisconnectionError()) == "DisconnectionError"

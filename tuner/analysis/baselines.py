@@ -16,19 +16,19 @@ from typing import Any
 
 from tuner.config.load_level import Level, at
 from tuner.metrics.drift import Baselines, Launched
-from tuner.metrics.level_metrics import speed_words, speedup_figures
+from tuner.metrics.level_metrics import metric_heading, speedup_figures
 from tuner.metrics.samples import Window
 from tuner.metrics.statistics import Interval, Metric, pooled
-from tuner.runs.lazy_line import Figures
+from tuner.runs.lazy_line import LazyFigures
 from tuner.runs.ledger import Ledger
-from tuner.runs.raw_samples import RawSamples, held_out_samples, samples_of
+from tuner.runs.raw_samples import RawSamples, held_out_samples, recorded_samples
 from tuner.runs.records import TrialRecord
 from tuner.runs.run import Run
 from tuner.runs.slot_interference import beside, evened, held_in
 
 
 @dataclass(frozen=True)
-class Settled:
+class CorrectedLedger:
     """A run's lines as they are to be read."""
 
     ledger: Ledger
@@ -58,7 +58,7 @@ class Settled:
 
 
 @dataclass
-class Settling:
+class DriftCorrector:
     """Settles a run's ledger, each line once for the baselines that it is held against."""
 
     run: Run
@@ -69,7 +69,7 @@ class Settling:
     _there: Set[str] = frozenset()
     """Names of the files of samples: most of a large run's may be gone."""
 
-    def settled(self) -> Settled:
+    def settled(self) -> CorrectedLedger:
         """The run's lines so far. Raises UserError where a file of samples is broken."""
         ledger = self.run.ledger()
         known = ledger.baselines
@@ -77,7 +77,7 @@ class Settling:
         levels = _baselines(known, self.samples.of, self.metric, time) if len(known) > 1 else {}
         levels = {level: found for level, found in levels.items() if len(found.launches) > 1}
         if not levels:
-            return Settled(ledger, {}, self.samples, time)
+            return CorrectedLedger(ledger, {}, self.samples, time)
         trials = tuple(each.trial for each in known)
         held = _baselines(known, lambda each: held_out_samples(self.run, each), self.metric, time)
         unseen = {n: replace(each, like=levels[n]) for n, each in held.items() if n in levels}
@@ -86,7 +86,7 @@ class Settling:
             self._held_out(self._of(each, levels, trials, time), unseen, time)
             for each in ledger.records
         )
-        return Settled(Ledger(records, ledger.note), levels, self.samples, time)
+        return CorrectedLedger(Ledger(records, ledger.note), levels, self.samples, time)
 
     def _of(
         self,
@@ -102,7 +102,7 @@ class Settling:
             return record
         key = (record.trial, *trials)
         if key not in self._done:
-            windows = samples_of(self.run, record)
+            windows = recorded_samples(self.run, record)
             self._done[key] = record
             if windows:
                 held = _held(record.metrics, windows, levels, time(record))
@@ -148,7 +148,7 @@ def _held(
         ratio = beside(known.speedup(Launched(at, measured)), held_in(figures))
         if ratio is not None:
             told = speedup_figures(ratio)
-            if isinstance(figures, Figures):
+            if isinstance(figures, LazyFigures):
                 found[str(level)] = figures.updated(told)
             else:
                 found[str(level)] = {**figures, **told}
@@ -183,10 +183,10 @@ def _time(record: TrialRecord) -> float:
     return datetime.fromisoformat(record.started).timestamp()
 
 
-def settle(run: Run, samples: RawSamples | None = None) -> Settled:
+def settle(run: Run, samples: RawSamples | None = None) -> CorrectedLedger:
     """A run's lines as they are to be read. `samples`: where somebody reads them already."""
     metric = run.sweep().search.objective.metric
-    return Settling(run, metric, samples or RawSamples(run)).settled()
+    return DriftCorrector(run, metric, samples or RawSamples(run)).settled()
 
 
 def disagreement(baselines: Mapping[Level, Baselines]) -> str | None:
@@ -201,7 +201,7 @@ def disagreement(baselines: Mapping[Level, Baselines]) -> str | None:
     for level, known in apart.items():
         where = f" {at(level)}" if len(baselines) > 1 else ""
         figures = ", ".join(f"{each:.1f}" for each in known.figures)
-        told.append(f"{figures} {speed_words(known.metric)}{where}")
+        told.append(f"{figures} {metric_heading(known.metric)}{where}")
     return (
         f"the baseline's launches disagree ({'; '.join(told)}): something disturbed the machine, "
         "so measure again before you rely on this answer"

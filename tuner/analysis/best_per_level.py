@@ -7,16 +7,16 @@ from heapq import nsmallest
 from itertools import islice
 from typing import Any
 
-from tuner.analysis.baselines import Settled
-from tuner.analysis.equivalence import Ratio, by_lines, is_told_apart, objective_ratio
+from tuner.analysis.baselines import CorrectedLedger
+from tuner.analysis.equivalence import Ratio, by_lines, is_distinguishable, objective_ratio
 from tuner.analysis.winner import (
     broken_at,
-    far_outputs,
+    divergent_outputs,
     is_refuted_at,
-    objective_of,
+    read_objective,
     standing_candidates,
 )
-from tuner.config.load_level import Level, level_in, level_of
+from tuner.config.load_level import Level, level_in, parse_level
 from tuner.config.schema import ObjectiveSpec
 from tuner.metrics.statistics import Interval
 from tuner.runs.ledger import Ledger
@@ -47,7 +47,7 @@ class LevelBest:
         }
 
 
-def ratios_of(metrics: Mapping[str, Mapping[str, Any]]) -> dict[Level, Interval]:
+def speedups_by_level(metrics: Mapping[str, Mapping[str, Any]]) -> dict[Level, Interval]:
     """By concurrency, ascending; levels without a ratio are left out."""
     found: dict[Level, Interval] = {}
     for level in _levels(metrics):
@@ -70,19 +70,19 @@ def _levels(metrics: Mapping[str, Mapping[str, Any]]) -> Sequence[Level]:
 
 @lru_cache(maxsize=256)
 def _ascending(names: tuple[str, ...]) -> Sequence[Level]:
-    return tuple(sorted(map(level_of, names)))
+    return tuple(sorted(map(parse_level, names)))
 
 
-def speedups_of(record: TrialRecord | None) -> dict[Level, Interval]:
+def record_speedups(record: TrialRecord | None) -> dict[Level, Interval]:
     """A record's ratios to the baseline by concurrency; 1 of the baseline itself."""
     if record is None:
         return {}
     if record.role == "baseline":
         return {level: Interval(1.0, 1.0, 1.0) for level in _levels(record.metrics)}
-    return ratios_of(record.metrics)
+    return speedups_by_level(record.metrics)
 
 
-def fastest_by_level(settled: Settled, spec: ObjectiveSpec) -> dict[Level, LevelBest]:
+def fastest_by_level(settled: CorrectedLedger, spec: ObjectiveSpec) -> dict[Level, LevelBest]:
     """By concurrency, ascending; levels at which no candidate was compared are left out.
 
     Settings that were launched without speculation are among them.
@@ -106,7 +106,7 @@ def fastest_by_level(settled: Settled, spec: ObjectiveSpec) -> dict[Level, Level
         limited = islice(_limited(ledger, compared, level), RIVALS)
         rivals = [*ratios, *((_ratio(e.metrics[str(level)]), e) for e in limited)]
         own, first = ratios[0] if ratios else (Interval(1.0, 1.0, 1.0), base)
-        near = [record for each, record in rivals if not is_told_apart(each)]
+        near = [record for each, record in rivals if not is_distinguishable(each)]
         if own.value <= 1:
             found[level] = LevelBest(base, Interval(1.0, 1.0, 1.0), tuple(near))
             continue
@@ -114,9 +114,9 @@ def fastest_by_level(settled: Settled, spec: ObjectiveSpec) -> dict[Level, Level
             record
             for _, record in rivals
             if record is not first
-            and not is_told_apart(settled.ratio(first, record, level, spec.metric))
+            and not is_distinguishable(settled.ratio(first, record, level, spec.metric))
         ]
-        found[level] = LevelBest(first, own, (*same, *([] if is_told_apart(own) else [base])))
+        found[level] = LevelBest(first, own, (*same, *([] if is_distinguishable(own) else [base])))
     return found
 
 
@@ -138,7 +138,7 @@ def _limited(
     return (
         each
         for each in compared
-        if broken_at(ledger, each, level) and far_outputs(ledger, each) is None
+        if broken_at(ledger, each, level) and divergent_outputs(ledger, each) is None
     )
 
 
@@ -151,17 +151,17 @@ def not_told_apart(
     baseline may be among them, last. At most `RIVALS` candidates that stand are held against it,
     the nearest ones.
     """
-    own = 1.0 if of.role == "baseline" else objective_of(of, spec)
+    own = 1.0 if of.role == "baseline" else read_objective(of, spec)
     if own is None or own <= 0:
         return []
     others = (pair for pair in standing_candidates(ledger, spec) if pair[0] is not of)
     near = [
         pair
         for pair in nsmallest(RIVALS, others, key=lambda pair: abs(pair[1] - own))
-        if not is_told_apart(objective_ratio(of, pair[0], spec, ratio))
+        if not is_distinguishable(objective_ratio(of, pair[0], spec, ratio))
     ]
     found = [each for each, _ in sorted(near, key=lambda pair: -pair[1])]
     base = ledger.baseline
     if base is not None and of.role != "baseline":
-        found += [] if is_told_apart(objective_ratio(base, of, spec, ratio)) else [base]
+        found += [] if is_distinguishable(objective_ratio(base, of, spec, ratio)) else [base]
     return found

@@ -4,12 +4,19 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tuner.analysis.run_results import Findings, Measured
+from tuner.analysis.run_results import Result, RunView
 from tuner.config.load_level import Level, Rate, axis
 from tuner.config.point import Point
 from tuner.metrics.statistics import Interval
-from tuner.search.acceptance import AcceptanceCurve, chain_of
-from tuner.search.cycle_time_fit import BreakEven, Cycle, CycleModel, Split, break_even, settings_of
+from tuner.search.acceptance import AcceptanceCurve, read_chain
+from tuner.search.cycle_time_fit import (
+    BreakEven,
+    Cycle,
+    CycleModel,
+    Split,
+    break_even,
+    point_settings,
+)
 from tuner.search.forecast import Prediction, rank
 
 PLAIN = "as a plain decode step"
@@ -27,10 +34,10 @@ PARTS = (PLAIN, ONCE, ADDED, DRAFT, TOKENS, DRAFTED)
 
 
 @dataclass(frozen=True)
-class Taken:
+class CycleTimes:
     """One configuration's cycle at one concurrency."""
 
-    measured: Measured
+    measured: Result
     level: Level
     even: BreakEven
     split: Split | None
@@ -55,7 +62,7 @@ class Taken:
 class Cycles:
     """The cycles of a run that has a baseline and candidates; empty where one is missing."""
 
-    def __init__(self, findings: Findings) -> None:
+    def __init__(self, findings: RunView) -> None:
         self.findings = findings
 
     def model(self, level: Level) -> CycleModel:
@@ -76,7 +83,7 @@ class Cycles:
 
     def _fitted(self, levels: Sequence[Level]) -> CycleModel:
         return CycleModel(
-            Cycle(each.point, streams_of(level), ms)
+            Cycle(each.point, concurrent_streams(level), ms)
             for each in modelled(self.findings.ranked)
             for level in levels
             if each.point is not None and (ms := each.metric(level, "cycle_ms")) is not None
@@ -95,7 +102,7 @@ class Cycles:
         best = self.findings.best
         return [n for n in self.findings.levels if best is not None and self.taken(best, n)]
 
-    def taken(self, each: Measured, level: Level) -> Taken | None:
+    def taken(self, each: Result, level: Level) -> CycleTimes | None:
         """A candidate beside the baseline; None where a figure of one of them is missing."""
         base = self.findings.baseline
         steps = each.point.num_steps if each.point else None
@@ -104,12 +111,14 @@ class Cycles:
             return None
         known = each.point is not None and steps and self.scattered is None
         split = (
-            self.model(level).split(each.point, streams_of(level)) if each.point and known else None
+            self.model(level).split(each.point, concurrent_streams(level))
+            if each.point and known
+            else None
         )
-        return Taken(each, level, even, split)
+        return CycleTimes(each, level, even, split)
 
     @cached_property
-    def block(self) -> Sequence[Measured]:
+    def block(self) -> Sequence[Result]:
         """The chains that share the best one's settings and placement, by steps; then the best
         itself where it is no chain."""
         best = self.findings.best
@@ -125,7 +134,7 @@ class Cycles:
         chains.sort(key=lambda each: (each.point and each.point.num_steps) or 0)
         return chains if best in chains else [*chains, best]
 
-    def shown(self, level: Level) -> list[Taken]:
+    def shown(self, level: Level) -> list[CycleTimes]:
         """The block's cycles at one concurrency."""
         found = [self.taken(each, level) for each in self.block]
         return [each for each in found if each is not None]
@@ -162,7 +171,7 @@ class Cycles:
             return None
         return next(iter(rank(self.model(level), self._curve(level), points, level)), None)
 
-    def placement(self, level: Level) -> tuple[Measured, Measured, Interval] | None:
+    def placement(self, level: Level) -> tuple[Result, Result, Interval] | None:
         """The best candidate, its twin with the draft placed otherwise, and how much longer the
         twin's cycle takes; None without such a twin."""
         best = self.findings.best
@@ -171,7 +180,9 @@ class Cycles:
             if other.point is None or other.point.draft_tp == best.point.draft_tp:
                 continue
             if _anywhere(other.point) == _anywhere(best.point):
-                longer = self.model(level).difference(other.point, best.point, streams_of(level))
+                longer = self.model(level).difference(
+                    other.point, best.point, concurrent_streams(level)
+                )
                 return None if longer is None else (best, other, longer)
         return None
 
@@ -179,28 +190,28 @@ class Cycles:
         """Of all chains of the run, or the best of very many: what is accepted does not depend on
         where it is computed."""
         told = [
-            chain_of(self.findings.windows(each, level), each.point.num_steps)
+            read_chain(self.findings.windows(each, level), each.point.num_steps)
             for each in modelled(self.findings.ranked)
             if each.point is not None and each.point.num_steps and _is_chain(each.point)
         ]
         return AcceptanceCurve(tuple(chain for chain in told if chain is not None))
 
 
-def streams_of(level: Level) -> int:
+def concurrent_streams(level: Level) -> int:
     """By which a cycle's tokens are counted: a concurrency, and one stream at a request rate."""
     return 1 if isinstance(level, Rate) else level
 
 
-def modelled(ranked: Sequence[Measured]) -> list[Measured]:
+def modelled(ranked: Sequence[Result]) -> list[Result]:
     """Those that the model of cycles is fitted to: the first `MOST_MODELLED` of the best settings.
 
     Each settings are two terms of it, and the time of a fit grows with the cube of the terms.
     """
-    found, settings = list[Measured](), set[object]()
+    found, settings = list[Result](), set[object]()
     for each in ranked:
         if each.point is None:
             continue
-        its = settings_of(each.point)
+        its = point_settings(each.point)
         if its not in settings and len(settings) == MOST_SETTINGS:
             continue
         settings.add(its)

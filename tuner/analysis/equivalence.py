@@ -4,8 +4,8 @@ import math
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from tuner.analysis.baselines import Settled
-from tuner.config.load_level import Level, level_of
+from tuner.analysis.baselines import CorrectedLedger
+from tuner.config.load_level import Level, parse_level
 from tuner.config.schema import ObjectiveSpec
 from tuner.metrics.statistics import Interval
 from tuner.runs.records import TrialRecord
@@ -30,7 +30,7 @@ def by_lines(one: TrialRecord, other: TrialRecord, level: Level) -> Interval | N
     return Interval(value, value * math.exp(-half), value * math.exp(half))
 
 
-def by_samples(settled: Settled, spec: ObjectiveSpec) -> Ratio:
+def by_samples(settled: CorrectedLedger, spec: ObjectiveSpec) -> Ratio:
     """Window by window and prompt by prompt, `by_lines` where samples are missing.
 
     Against the baseline a line's speed-up counts, which is over all of its launches.
@@ -53,7 +53,7 @@ def objective_ratio(
     Of a geometric mean the deviations of the levels are added as those of independent errors. Of
     the lowest level it is that level's ratio where both have it at the same one.
     """
-    levels = [spec.level] if spec.level is not None else [level_of(each) for each in one.metrics]
+    levels = [spec.level] if spec.level is not None else [parse_level(each) for each in one.metrics]
     if spec.level is None and spec.over == "min":
         return _lowest(one, other, levels, ratio)
     found = [ratio(one, other, level) for level in levels]
@@ -67,14 +67,14 @@ def objective_ratio(
     return Interval(value, value * math.exp(-below), value * math.exp(above))
 
 
-def is_told_apart(ratio: Interval | None) -> bool:
+def is_distinguishable(ratio: Interval | None) -> bool:
     """Whether a 95 % interval leaves out 1; without one nothing is known to be alike."""
     return ratio is None or ratio.includes_one is not True
 
 
-def levels_of(record: TrialRecord) -> Iterator[Level]:
+def measured_levels(record: TrialRecord) -> Iterator[Level]:
     """Those that a record has figures at."""
-    return map(level_of, record.metrics)
+    return map(parse_level, record.metrics)
 
 
 def _lowest(

@@ -4,9 +4,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.analysis.winner import broken_by, far_outputs, objective_of
+from tuner.analysis.winner import broken_by, divergent_outputs, read_objective
 from tuner.config.schema import SearchSpec
-from tuner.runs.latency_limits import asked_words, broken_words
+from tuner.runs.latency_limits import describe_broken_limits, format_required_limits
 from tuner.runs.ledger import Ledger
 from tuner.runs.records import BrokenLimit, TrialRecord
 
@@ -33,10 +33,10 @@ class LimitsFound:
         base = ledger.baseline
         found = [(each, broken_by(ledger, each)) for each in ledger.candidates]
         out = [pair for pair in found if pair[1]]
-        out.sort(key=lambda pair: -(objective_of(pair[0], search.objective) or 0.0))
+        out.sort(key=lambda pair: -(read_objective(pair[0], search.objective) or 0.0))
         spec = search.objective
         decided = any(
-            (objective_of(each, spec) or 0.0) > 1 and far_outputs(ledger, each) is None
+            (read_objective(each, spec) or 0.0) > 1 and divergent_outputs(ledger, each) is None
             for each, _ in out
         )
         return cls(search.limits, [] if base is None else base.broken, tuple(out), decided, base)
@@ -61,9 +61,9 @@ class LimitsFound:
 
     def words(self) -> str:
         """Who breaks them, in a line."""
-        words = [f"limits: {asked_words(self.asked, self._every)}"]
+        words = [f"limits: {format_required_limits(self.asked, self._every)}"]
         if self.baseline:
-            words.append(f"the baseline breaks them ({self._baseline_words()})")
+            words.append(f"the baseline breaks them ({self._describe_baseline()})")
         elif self.base is not None and self.asked:
             words.append("the baseline keeps them")
         many = len(self.broken)
@@ -74,15 +74,15 @@ class LimitsFound:
         """What they have to do with it that no candidate is recommended; "" for nothing."""
         told = ""
         if self.baseline:
-            told += f"; it breaks the limits itself: {self._baseline_words()}"
+            told += f"; it breaks the limits itself: {self._describe_baseline()}"
         if fastest is None or fastest.at is None:
             return told
         found = next((found for each, found in self.broken if each is fastest), None)
         if found is not None and self.decided:
-            does = f"keeps {asked_words(self.asked, self._every)}"
+            does = f"keeps {format_required_limits(self.asked, self._every)}"
             does = does.replace("keeps to keep", "keeps").replace("to answer", "answers")
             told += f"; no faster one {does.replace('keeps answers', 'answers')}: of "
-            told += f"{fastest.at.label()} {broken_words(found, fastest.metrics)}"
+            told += f"{fastest.at.label()} {describe_broken_limits(found, fastest.metrics)}"
         elif found is None and told:
             told += f"; {fastest.at.label()} keeps them"
         return told
@@ -91,8 +91,8 @@ class LimitsFound:
     def _every(self) -> list[BrokenLimit]:
         return [each for _, found in self.broken for each in found]
 
-    def _baseline_words(self) -> str:
-        return broken_words(self.baseline, self.base.metrics if self.base else None)
+    def _describe_baseline(self) -> str:
+        return describe_broken_limits(self.baseline, self.base.metrics if self.base else None)
 
 
 def _told(broken: Sequence[BrokenLimit]) -> list[dict[str, Any]]:

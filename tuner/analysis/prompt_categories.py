@@ -74,10 +74,10 @@ def kinds_found(
     )
     rivals = [each for _, each in nlargest(MOST_RIVALS, valued, key=itemgetter(0))]
     for level in sorted(level_in(name, best.metrics) for name in best.metrics):
-        own = figures_of(best, level, samples)
-        below = {} if base is None else figures_of(base, level, samples)
+        own = category_figures(best, level, samples)
+        below = {} if base is None else category_figures(base, level, samples)
         others = [
-            (each, figures_of(each, level, samples))
+            (each, category_figures(each, level, samples))
             for each in rivals
             if not is_refuted_at(ledger, each, spec, level)
         ]
@@ -96,7 +96,7 @@ Told = Mapping[str, Mapping[str, Any]]
 """Figures by kind."""
 
 
-def figures_of(record: TrialRecord, level: Level, samples: RawSamples) -> Told:
+def category_figures(record: TrialRecord, level: Level, samples: RawSamples) -> Told:
     """A trial's figures by kind at one concurrency, from its samples where its line, written by an
     older specbench, has none; {} where neither is there."""
     told: Told | None = record.metrics.get(str(level), {}).get("by_kind")

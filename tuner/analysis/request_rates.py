@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from tuner.analysis.baselines import Settled
-from tuner.analysis.best_per_level import ratios_of
-from tuner.analysis.winner import broken_at, far_outputs, is_disproved
-from tuner.config.load_level import Level, Rate, level_in, level_of, listed, named
+from tuner.analysis.baselines import CorrectedLedger
+from tuner.analysis.best_per_level import speedups_by_level
+from tuner.analysis.winner import broken_at, divergent_outputs, is_disproved
+from tuner.config.load_level import Level, Rate, level_in, listed, named, parse_level
 from tuner.config.schema import ObjectiveSpec
 from tuner.metrics.request_rate import overloaded_at, reached_cap
 from tuner.metrics.statistics import Interval
@@ -56,7 +56,7 @@ class AtRate:
         }
 
 
-def crossing(settled: Settled, spec: ObjectiveSpec) -> dict[Rate, AtRate]:
+def crossing(settled: CorrectedLedger, spec: ObjectiveSpec) -> dict[Rate, AtRate]:
     """By rate, ascending; {} of a run at concurrencies, and where nothing was compared.
 
     Of the candidates that keep up and keep the limits at a rate, or of all where none does, the one
@@ -65,14 +65,14 @@ def crossing(settled: Settled, spec: ObjectiveSpec) -> dict[Rate, AtRate]:
     """
     ledger = settled.ledger
     if ledger.baseline is None or not any(
-        isinstance(level_of(name), Rate) for name in ledger.baseline.metrics
+        isinstance(parse_level(name), Rate) for name in ledger.baseline.metrics
     ):
         return {}
     measured = [
-        (record, ratios_of(record.metrics))
+        (record, speedups_by_level(record.metrics))
         for record in ledger.candidates
         if record.outcome == "ok"
-        and far_outputs(ledger, record) is None
+        and divergent_outputs(ledger, record) is None
         and not is_disproved(ledger, record, spec)
     ]
     found: dict[Rate, AtRate] = {}
@@ -104,7 +104,7 @@ def _breaks(ledger: Ledger, record: TrialRecord, level: Level) -> bool:
     return any(each.metric not in known for each in own if not each.is_floor)
 
 
-def crossing_words(found: Mapping[Rate, AtRate]) -> str | None:
+def describe_break_even_rate(found: Mapping[Rate, AtRate]) -> str | None:
     """Up to which rate speculation pays, in one sentence; None with fewer than two rates."""
     if len(found) < 2:
         return None
@@ -139,7 +139,7 @@ def crossing_words(found: Mapping[Rate, AtRate]) -> str | None:
     return "; ".join(told)
 
 
-def overload_words(found: Mapping[Rate, AtRate]) -> str | None:
+def describe_overload(found: Mapping[Rate, AtRate]) -> str | None:
     """Who did not keep up with which rate, and where the cap hides it; None where both always
     did."""
     late = {rate: each for rate, each in found.items() if each.plain_overloaded or each.overloaded}

@@ -5,10 +5,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tuner.analysis.best_per_level import speedups_of
+from tuner.analysis.best_per_level import record_speedups
 from tuner.analysis.prompt_categories import KindFound, kinds_found
 from tuner.analysis.summary import summarise_run
-from tuner.analysis.winner import objective_of, objectives
+from tuner.analysis.winner import objectives, read_objective
 from tuner.config.load_level import Level, at, level_in, listed
 from tuner.config.loader import LoadedSweep
 from tuner.config.point import Point
@@ -24,7 +24,7 @@ from tuner.runs.raw_samples import RawSamples
 from tuner.runs.records import TrialRecord
 from tuner.runs.run import Run
 from tuner.server.base import Checked
-from tuner.sglang.memory.fit import machine_of, narrowed
+from tuner.sglang.memory.fit import narrowed, plan_machine
 
 NO_SPECULATION = "no speculation"
 NEIGHBOURS = 4
@@ -32,7 +32,7 @@ NEIGHBOURS = 4
 
 
 @dataclass(frozen=True)
-class Measured:
+class Result:
     """A trial that gave numbers."""
 
     record: TrialRecord
@@ -61,10 +61,10 @@ class Measured:
     @cached_property
     def speedups(self) -> Mapping[Level, Interval]:
         """Ratio to the run's baseline by concurrency, as far as it was measured; {} of itself."""
-        return {} if self.record.role == "baseline" else speedups_of(self.record)
+        return {} if self.record.role == "baseline" else record_speedups(self.record)
 
 
-class Findings:
+class RunView:
     """A run, read once. Raises UserError where its files cannot be read."""
 
     def __init__(self, run: Run) -> None:
@@ -77,7 +77,7 @@ class Findings:
         self.ledger = self.settled.ledger
         self.records = self.ledger.records
         base = self.ledger.baseline
-        self.baseline = None if base is None else Measured(base, None)
+        self.baseline = None if base is None else Result(base, None)
 
     @property
     def simulated(self) -> bool:
@@ -99,35 +99,35 @@ class Findings:
         return sorted(level_in(name, metrics) for name, metrics in named.items())
 
     @cached_property
-    def ranked(self) -> tuple[Measured, ...]:
+    def ranked(self) -> tuple[Result, ...]:
         """Every candidate that gave numbers, the best first; those that say something else than
         the baseline or break a limit, then those without an objective, last."""
         spec = self.sweep.search.objective
         pairs = zip(self.ledger.candidates, objectives(self.ledger, spec), strict=True)
-        found = [Measured(record, value) for record, value in pairs if record.metrics]
+        found = [Result(record, value) for record, value in pairs if record.metrics]
         fastest = self.result.fastest  # goes before a higher figure that was refuted
         first = fastest.trial if fastest else None
         far = {record.trial for record in self.result.far} | self.result.limits.trials
 
-        def order(each: Measured) -> tuple[bool, bool, bool, float]:
+        def order(each: Result) -> tuple[bool, bool, bool, float]:
             trial, value = each.record.trial, each.value
             return trial != first, value is None, trial in far, -(value or 0.0)
 
         return tuple(sorted(found, key=order))
 
     @property
-    def best(self) -> Measured | None:
+    def best(self) -> Result | None:
         """The best candidate, whether or not it beats the baseline."""
         return self.ranked[0] if self.ranked else None
 
     @cached_property
-    def plain(self) -> Measured | None:
+    def plain(self) -> Result | None:
         """No speculation under the best candidate's settings; None where not measured."""
         plain = self.result.plain
-        return None if plain is None else Measured(plain, objective_of(plain, self._spec))
+        return None if plain is None else Result(plain, read_objective(plain, self._spec))
 
     @property
-    def winner(self) -> Measured | None:
+    def winner(self) -> Result | None:
         """What to run: the best candidate where it beats the baseline, else the baseline; `plain`
         where that beats both.
 
@@ -168,7 +168,7 @@ class Findings:
             engine = make_engine(self.sweep, self.release)
             found = [gpu.get("memory_gib") for gpu in self.run.machine().get("gpus", [])]
             known = [gib for gib in found if isinstance(gib, int | float)]
-            machine = machine_of(engine, self.sweep, max(known)) if known else None
+            machine = plan_machine(engine, self.sweep, max(known)) if known else None
             return narrowed(engine.check(loaded), machine)
         except UserError:  # an earlier specbench measured what this one refuses
             return Checked(loaded)
@@ -195,11 +195,11 @@ class Findings:
         spec = self.sweep.search.objective
         return kinds_found(self.ledger, self.best.record, self._samples, spec)
 
-    def windows(self, measured: Measured, level: Level) -> list[Window]:
+    def windows(self, measured: Result, level: Level) -> list[Window]:
         """Raw samples of a trial at one concurrency; [] where none are on disk."""
         return self._samples.of(measured.record).get(level, [])
 
-    def ratio(self, one: Measured, other: Measured, level: Level) -> Interval | None:
+    def ratio(self, one: Result, other: Result, level: Level) -> Interval | None:
         """`other` over `one` at one concurrency; None where samples are missing."""
         return self.settled.ratio(one.record, other.record, level, self.metric)
 
@@ -209,7 +209,7 @@ class Findings:
         trials = (record.trial for record in self.ledger.candidates)
         return list(zip(trials, objectives(self.ledger, spec), strict=True))
 
-    def objective_words(self) -> str:
+    def describe_objective(self) -> str:
         """What `history` holds: `output_tok_s, geometric mean of concurrency 1, 8`."""
         spec = self.sweep.search.objective
         only = self.levels[0] if len(self.levels) == 1 else spec.level
@@ -219,7 +219,7 @@ class Findings:
         mean = "lowest" if spec.over == "min" else "geometric mean"
         return f"{self.metric}, {mean} of {listed(self.levels)}"
 
-    def neighbours(self) -> list[Measured]:
+    def neighbours(self) -> list[Result]:
         """The best candidate, then those nearest to it in num_steps, other dimensions alike.
 
         Where the space was sampled too thinly for that, others come after them.
@@ -228,7 +228,7 @@ class Findings:
             return []
         best = self.best.point
 
-        def distance(each: Measured) -> tuple[bool, int]:
+        def distance(each: Result) -> tuple[bool, int]:
             assert each.point is not None
             steps = abs((each.point.num_steps or 0) - (best.num_steps or 0))
             return each.point.family != best.family, steps

@@ -5,19 +5,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tuner.analysis.baselines import Settled, settle
+from tuner.analysis.baselines import CorrectedLedger, settle
 from tuner.analysis.best_per_level import (
     LevelBest,
     fastest_by_level,
     not_told_apart,
-    ratios_of,
-    speedups_of,
+    record_speedups,
+    speedups_by_level,
 )
 from tuner.analysis.equivalence import Ratio, by_samples
 from tuner.analysis.latency_limits import LimitsFound
 from tuner.analysis.prompt_categories import KindFound, kinds_found, kinds_json
 from tuner.analysis.request_rates import AtRate, crossing
-from tuner.analysis.winner import answer_of, far_outputs, fastest_candidate, objective_of
+from tuner.analysis.winner import divergent_outputs, fastest_candidate, find_answer, read_objective
 from tuner.config.field_types import spell_time
 from tuner.config.load_level import Level, Rate
 from tuner.config.schema import ObjectiveSpec, SearchSpec, Sweep
@@ -78,7 +78,7 @@ class Result:
     """0, or 1 where no candidate could be measured or the last ones all failed."""
     verdict: str
     """The outcome in one sentence."""
-    settled: Settled = field(repr=False, compare=False)
+    settled: CorrectedLedger = field(repr=False, compare=False)
     """The run's lines with speed-ups over all launches of the baseline: what all this is from."""
 
     def to_json(self) -> dict[str, Any]:
@@ -89,12 +89,12 @@ class Result:
         launched more than once."""
         again: dict[str, Any] = {}
         if self.confirmed is not None:
-            again["confirmed"] = _shown(speedups_of(self.confirmed))
+            again["confirmed"] = _shown(record_speedups(self.confirmed))
             if self.confirmed.held_out is not None:
                 shown = _shown(held_out_speedups(self.confirmed))
                 again["held_out"] = {"prompts": self.confirmed.held_out.prompts, "speedup": shown}
         if self.plain is not None:
-            again["settings_alone"] = _shown(speedups_of(self.plain))
+            again["settings_alone"] = _shown(record_speedups(self.plain))
         if self.by_rate:
             again["by_rate"] = {str(rate): each.to_json() for rate, each in self.by_rate.items()}
         if self.settled.baselines:
@@ -127,7 +127,7 @@ def summarise_run(run: Run, samples: RawSamples | None = None) -> Result:
     ledger, spec = settled.ledger, sweep.search.objective
     ratio = by_samples(settled, spec)
     fastest, _ = fastest_candidate(ledger, spec, ratio)
-    best, value = answer_of(ledger, spec, ratio)
+    best, value = find_answer(ledger, spec, ratio)
     far = _far(ledger, spec)
     plain = None if fastest is None else ledger.plain(fastest)
     plain = plain if plain is not None and plain.outcome == "ok" else None
@@ -138,7 +138,7 @@ def summarise_run(run: Run, samples: RawSamples | None = None) -> Result:
     if worker is not None and worker.elsewhere and nothing_left:
         exit_code, verdict = 0, "other workers came first to all candidates"
     if exit_code == 0 and far:
-        verdict += f"; {far_words(ledger, far)}"
+        verdict += f"; {describe_divergent_outputs(ledger, far)}"
     if exit_code == 0 and best is None:
         verdict += limits.why_not(fastest)
     baseline = ledger.baseline
@@ -152,13 +152,13 @@ def summarise_run(run: Run, samples: RawSamples | None = None) -> Result:
         fastest=fastest,
         fastest_value=value,
         best=best,
-        speedup=speedups_of(best or baseline) if compared else {},
+        speedup=record_speedups(best or baseline) if compared else {},
         alike=_alike(ledger, spec, best or baseline, ratio) if compared else (),
         by_level=fastest_by_level(settled, spec) if compared else {},
         by_rate=crossing(settled, spec) if compared else {},
         by_kind=kinds_found(ledger, fastest, samples, spec) if compared else {},
         confirmed=again if again is not None and again.outcome == "ok" else None,
-        outputs=outputs_of(ledger, best),
+        outputs=compare_outputs(ledger, best),
         far=far,
         limits=limits,
         task=_task(baseline, again),
@@ -203,7 +203,7 @@ def _alike(
     return () if answer is None else tuple(not_told_apart(ledger, spec, answer, ratio))
 
 
-def outputs_of(ledger: Ledger, best: TrialRecord | None) -> Mapping[str, OutputsLine]:
+def compare_outputs(ledger: Ledger, best: TrialRecord | None) -> Mapping[str, OutputsLine]:
     """How a candidate's outputs compare, by its own launch where it has one."""
     if best is None:
         return {}
@@ -219,16 +219,16 @@ def _task(baseline: TrialRecord | None, again: TrialRecord | None) -> Mapping[st
 
 
 def _far(ledger: Ledger, spec: ObjectiveSpec) -> tuple[TrialRecord, ...]:
-    far = [each for each in ledger.candidates if far_outputs(ledger, each) is not None]
-    return tuple(sorted(far, key=lambda each: -(objective_of(each, spec) or 0.0)))
+    far = [each for each in ledger.candidates if divergent_outputs(ledger, each) is not None]
+    return tuple(sorted(far, key=lambda each: -(read_objective(each, spec) or 0.0)))
 
 
-def far_words(ledger: Ledger, far: tuple[TrialRecord, ...]) -> str:
+def describe_divergent_outputs(ledger: Ledger, far: tuple[TrialRecord, ...]) -> str:
     """Which candidates are not recommended for what they answer, and why; one at least."""
     names: dict[str, list[str]] = {}
     for each in far:
-        found = far_outputs(ledger, each)
-        by_score = found is not None and found.far_outputs is None
+        found = divergent_outputs(ledger, each)
+        by_score = found is not None and found.divergent_outputs is None
         why = "the task's score is clearly lower" if by_score else _FAR
         names.setdefault(why, []).append(each.label)
     told = []
@@ -249,14 +249,14 @@ def _within(search: SearchSpec) -> str:
 
 def held_out_speedups(record: TrialRecord) -> dict[Level, Interval]:
     """The same on prompts that no candidate was chosen on; {} where that was not measured."""
-    return {} if record.held_out is None else ratios_of(record.held_out.metrics)
+    return {} if record.held_out is None else speedups_by_level(record.held_out.metrics)
 
 
 def _shown(ratios: Mapping[Level, Interval]) -> dict[str, dict[str, float | None]]:
     return {str(level): each.to_json() for level, each in ratios.items()}
 
 
-def _drift(settled: Settled) -> dict[str, dict[str, Any]]:
+def _drift(settled: CorrectedLedger) -> dict[str, dict[str, Any]]:
     """The baseline's last launch over its first, by concurrency."""
     return {
         str(level): {

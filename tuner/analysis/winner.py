@@ -10,8 +10,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tuner.analysis.equivalence import Ratio, by_lines, levels_of, objective_ratio
-from tuner.config.load_level import Level, level_of
+from tuner.analysis.equivalence import Ratio, by_lines, measured_levels, objective_ratio
+from tuner.config.load_level import Level, parse_level
 from tuner.config.point import Point
 from tuner.config.schema import ObjectiveSpec
 from tuner.runs.ledger import Ledger
@@ -126,16 +126,16 @@ def _better(
 
 def _figure(ledger: Ledger, record: TrialRecord, spec: ObjectiveSpec) -> float:
     """The geometric mean of a candidate's objective and that of its launch of its own, if any."""
-    values = launches_of(ledger, record, spec)
+    values = launch_objectives(ledger, record, spec)
     return math.prod(values) ** (1 / len(values))
 
 
-def launches_of(ledger: Ledger, record: TrialRecord, spec: ObjectiveSpec) -> list[float]:
+def launch_objectives(ledger: Ledger, record: TrialRecord, spec: ObjectiveSpec) -> list[float]:
     """The objectives of a measured candidate: of its trial, and of its launch of its own where
     there is one. One that was measured on a shared server has the first alone: the other is of
     another server, which those it is held against did not have."""
     again = None if record.warm_steps else ledger.confirmation(record)
-    found = [objective_of(record, spec), None if again is None else objective_of(again, spec)]
+    found = [read_objective(record, spec), None if again is None else read_objective(again, spec)]
     return [each for each in found if each is not None]
 
 
@@ -162,7 +162,7 @@ def is_tied(
     intervals allow at every concurrency that it is no slower; and it beats the baseline where
     `best` does. One with a higher objective may surely be the better one.
     """
-    high, low = objective_of(best, spec), objective_of(other, spec)
+    high, low = read_objective(best, spec), read_objective(other, spec)
     if high is None or low is None:
         return False
     return _is_tied((best, high), (other, low), spec, ratio)
@@ -180,11 +180,11 @@ def _is_tied(
     overall = objective_ratio(one, two, spec, ratio)
     return all(
         each is not None and each.high is not None and each.high >= 1
-        for each in (overall, *(ratio(one, two, level) for level in levels_of(one)))
+        for each in (overall, *(ratio(one, two, level) for level in measured_levels(one)))
     )
 
 
-def answer_of(
+def find_answer(
     ledger: Ledger, spec: ObjectiveSpec, ratio: Ratio = by_lines
 ) -> tuple[TrialRecord | None, float | None]:
     """What to run, and the objective of it or of the candidate that does not beat the baseline.
@@ -197,7 +197,7 @@ def answer_of(
         return None, value
     plain = ledger.plain(fastest)
     if plain is not None and is_beaten(ledger, fastest, plain, spec):
-        return plain, objective_of(plain, spec)
+        return plain, read_objective(plain, spec)
     return fastest, value
 
 
@@ -205,12 +205,12 @@ def is_beaten(ledger: Ledger, best: TrialRecord, plain: TrialRecord, spec: Objec
     """Whether the winner's settings are as fast without speculation, and say what the baseline
     says. Of the winner the launch that confirmed it counts, where there is one: it was not picked
     for its figure."""
-    if plain.is_another:
+    if plain.is_disqualified:
         return False
     again = ledger.confirmation(best)
-    own = None if again is None else objective_of(again, spec)
-    own = objective_of(best, spec) if own is None else own
-    alone = objective_of(plain, spec)
+    own = None if again is None else read_objective(again, spec)
+    own = read_objective(best, spec) if own is None else own
+    alone = read_objective(plain, spec)
     return own is not None and alone is not None and alone >= own
 
 
@@ -232,7 +232,7 @@ def as_weighed(ledger: Ledger, recommended: Recommended | None) -> Ledger:
     return replace(ledger, weighed=weighed)
 
 
-def winner_of(ledger: Ledger, spec: ObjectiveSpec, ratio: Ratio) -> TrialRecord | None:
+def find_winner(ledger: Ledger, spec: ObjectiveSpec, ratio: Ratio) -> TrialRecord | None:
     """The candidate to run; None where that does not beat the baseline."""
     fastest, value = fastest_candidate(ledger, spec, ratio)
     return fastest if value is not None and value > 1 else None
@@ -250,7 +250,7 @@ def once_more(
     decision, where that is another one, would be the answer if its own launch bears it out, and no
     such choice has been launched yet.
     """
-    fastest = winner_of(ledger, spec, ratio)
+    fastest = find_winner(ledger, spec, ratio)
     if fastest is None:
         return None
     if recommended is not None and not ledger.recommended:
@@ -281,7 +281,7 @@ def _is_better(
     )
 
 
-def objective_of(record: TrialRecord, spec: ObjectiveSpec) -> float | None:
+def read_objective(record: TrialRecord, spec: ObjectiveSpec) -> float | None:
     """The objective of a candidate, None where it was not measured."""
     return _objective(record.metrics, spec) if record.outcome == "ok" else None
 
@@ -297,16 +297,16 @@ def _objective(metrics: Mapping[str, Mapping[str, Any]], spec: ObjectiveSpec) ->
         ratio = figures.get("speedup")
         if ratio is None:
             return None
-        known[level_of(level)] = ratio
+        known[parse_level(level)] = ratio
     if not known or (spec.level is not None and spec.level not in known):
         return None
     return objective(known, spec)
 
 
 def objectives(ledger: Ledger, spec: ObjectiveSpec) -> list[float | None]:
-    """`objective_of` each candidate, in their order."""
+    """`read_objective` each candidate, in their order."""
     return ledger.once(
-        ("objectives", spec), lambda: [objective_of(each, spec) for each in ledger.candidates]
+        ("objectives", spec), lambda: [read_objective(each, spec) for each in ledger.candidates]
     )
 
 
@@ -316,16 +316,16 @@ def valued(ledger: Ledger, spec: ObjectiveSpec) -> list[tuple[TrialRecord, float
     return [(record, value) for record, value in pairs if value is not None]
 
 
-def far_outputs(ledger: Ledger, record: TrialRecord) -> TrialRecord | None:
+def divergent_outputs(ledger: Ledger, record: TrialRecord) -> TrialRecord | None:
     """The candidate itself, or its launch of its own, where its outputs speak against it.
 
     They are far from the baseline's or the task's score is clearly lower; never where
     `measure.outputs` is not `stop`.
     """
-    if record.is_another:
+    if record.is_disqualified:
         return record
     again = ledger.confirmation(record)
-    return again if again is not None and again.is_another else None
+    return again if again is not None and again.is_disqualified else None
 
 
 def broken_by(ledger: Ledger, record: TrialRecord) -> list[BrokenLimit]:
@@ -340,16 +340,16 @@ def is_refuted(ledger: Ledger, record: TrialRecord, spec: ObjectiveSpec) -> bool
     of its own failed or was no faster than no speculation, there or on prompts that it was not
     chosen on."""
     if ledger.confirmation(record) is None:  # nearly all: nothing but the line itself speaks
-        return bool(record.broken) or record.is_another
-    speaks = far_outputs(ledger, record) is not None or broken_by(ledger, record)
+        return bool(record.broken) or record.is_disqualified
+    speaks = divergent_outputs(ledger, record) is not None or broken_by(ledger, record)
     return bool(speaks) or is_disproved(ledger, record, spec)
 
 
 def is_refuted_at(ledger: Ledger, record: TrialRecord, spec: ObjectiveSpec, level: Level) -> bool:
     """The same of one level by itself: a limit that is broken at another one says nothing there."""
     if not record.broken and ledger.confirmation(record) is None:
-        return record.is_another
-    speaks = far_outputs(ledger, record) is not None or broken_at(ledger, record, level)
+        return record.is_disqualified
+    speaks = divergent_outputs(ledger, record) is not None or broken_at(ledger, record, level)
     return bool(speaks) or is_disproved(ledger, record, spec)
 
 
@@ -365,5 +365,5 @@ def is_disproved(ledger: Ledger, record: TrialRecord, spec: ObjectiveSpec) -> bo
     again = ledger.confirmation(record)
     if again is None:
         return False
-    values = objective_of(again, spec), held_out_objective(again, spec)
+    values = read_objective(again, spec), held_out_objective(again, spec)
     return again.outcome != "ok" or any(value is not None and value <= 1 for value in values)

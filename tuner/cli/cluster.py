@@ -9,11 +9,11 @@ from functools import partial
 from typing import Any
 
 from tuner.config.loader import LoadedSweep
-from tuner.config.reserved_flags import NNODES, nodes_of
+from tuner.config.reserved_flags import NNODES, node_count
 from tuner.core.errors import UserError
 from tuner.execution.executor import PlacesMaker
 from tuner.execution.request_plan import writes_answers
-from tuner.execution.slot_layout import slots_of
+from tuner.execution.slot_layout import lay_out_slots
 
 
 @dataclass(frozen=True)
@@ -37,13 +37,13 @@ def refuse_unplaced(loaded: LoadedSweep, address: str | None, resource: str | No
     if address is None:
         if resource is not None:
             raise UserError("--ray-resource chooses nodes of a cluster, give --ray ADDRESS too")
-        if (nodes := nodes_of(loaded.sweep)) > 1:
+        if (nodes := node_count(loaded.sweep)) > 1:
             raise document.error(
                 ("server", "flags", NNODES),
                 f"a server on {nodes} nodes is launched by a cluster's Ray: give --ray ADDRESS, or "
                 "remove nnodes",
             )
-        slots_of(loaded, os.environ)
+        lay_out_slots(loaded, os.environ)
     elif loaded.sweep.engine.kind == "endpoint":
         raise document.error(
             ("engine", "kind"), "an endpoint is launched by nobody, leave --ray out"

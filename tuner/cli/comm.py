@@ -19,7 +19,7 @@ from tuner.engines import measure_comm
 from tuner.runs.gpu_lock import claimed, gpus_used, visible_gpus
 from tuner.sglang.nccl.benchmark import Wanted, job_by_hand, run_job
 from tuner.sglang.nccl.messages import BYTES
-from tuner.sglang.nccl.results import CommResults, Measured
+from tuner.sglang.nccl.results import CommResults, SettingResult
 from tuner.sglang.nccl.screening import Screened, screened
 from tuner.sglang.nccl.settings import Setting
 
@@ -49,7 +49,7 @@ def parse_tokens(text: str) -> tuple[int, ...]:
     return tuple(int(word) for word in words)
 
 
-def wanted_of(options: Mapping[str, Any]) -> Wanted:
+def read_options(options: Mapping[str, Any]) -> Wanted:
     """The command line's options as values. Raises UserError."""
     tokens, limit = options["tokens"], options["limit"]
     try:
@@ -157,7 +157,9 @@ def _unit(results: CommResults) -> str:
     return OF_A_PRESET if results.simulated else UNIT
 
 
-def _table(title: str, results: CommResults, decided: Screened, shown: Sequence[Measured]) -> Table:
+def _table(
+    title: str, results: CommResults, decided: Screened, shown: Sequence[SettingResult]
+) -> Table:
     table = Table(
         title=title,
         title_justify="left",
@@ -175,7 +177,7 @@ def _table(title: str, results: CommResults, decided: Screened, shown: Sequence[
 
 
 def _show_lines(
-    title: str, results: CommResults, decided: Screened, shown: Sequence[Measured]
+    title: str, results: CommResults, decided: Screened, shown: Sequence[SettingResult]
 ) -> None:
     click.echo(f"{title}; {_unit(results)}")
     kept = {each.setting for each in decided.keep}
@@ -186,12 +188,12 @@ def _show_lines(
                 click.echo(f"  {message.label()}: {_cell(each, index)}")
 
 
-def _shown(results: CommResults, decided: Screened) -> list[Measured]:
+def _shown(results: CommResults, decided: Screened) -> list[SettingResult]:
     found = {each.setting: each for each in results.measured}
     return [found[setting] for setting in decided.shown]
 
 
-def _cell(each: Measured, index: int) -> str:
+def _cell(each: SettingResult, index: int) -> str:
     if each.failure is not None:
         return "-"
     us = each.latency(index)

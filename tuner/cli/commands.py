@@ -204,9 +204,9 @@ def comm(
     crash. Takes about a minute for four settings (plan says how long SWEEP's take); needs the GPUs
     to be free.
     """
-    from tuner.cli.comm import run_comm, wanted_of
+    from tuner.cli.comm import read_options, run_comm
 
-    run_comm(file, engine, wanted_of(options), out, as_json, share_gpus=share_gpus)
+    run_comm(file, engine, read_options(options), out, as_json, share_gpus=share_gpus)
 
 
 @specbench.command("compare-report")

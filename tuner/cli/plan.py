@@ -3,7 +3,7 @@
 import click
 
 from tuner.config.field_types import spell_time
-from tuner.execution.request_plan import load_words
+from tuner.execution.request_plan import describe_load
 from tuner.preflight.plan import Plan
 from tuner.server.base import Command
 from tuner.server.launch_script import difference, of_every_rank, shell_line
@@ -19,7 +19,7 @@ def show_plan(plan: Plan, limit: int | None) -> None:
     for word, reasons in (("dropped", space.dropped), ("collapsed", space.collapsed)):
         for reason, count in reasons.items():
             click.echo(f"  {count:,} {word}: {reason}")
-    click.echo(f"  {load_words(plan.loaded)}")
+    click.echo(f"  {describe_load(plan.loaded)}")
     for note in plan.notes:
         click.echo(f"  {note}")
     estimate = plan.estimate

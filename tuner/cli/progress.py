@@ -13,21 +13,21 @@ from tuner.config.load_level import at, listed
 from tuner.config.loader import LoadedSweep
 from tuner.config.point import Point
 from tuner.config.schema import Sweep
-from tuner.execution.progress import Phase, Standing
-from tuner.metrics.level_metrics import speed_words
+from tuner.execution.progress import Phase, SweepProgress
+from tuner.metrics.level_metrics import metric_heading
 from tuner.metrics.statistics import Metric
 from tuner.runs.records import TrialRecord
 from tuner.runs.run import Run
 
 
 @contextmanager
-def watch(loaded: LoadedSweep, run: Run, *, to_stderr: bool) -> Iterator["Watch"]:
+def watch(loaded: LoadedSweep, run: Run, *, to_stderr: bool) -> Iterator["ProgressLine"]:
     """Show a run's progress while the block runs."""
     console = Console(stderr=to_stderr, highlight=False, soft_wrap=True, markup=False)
     simulated = " (simulated engine)" if loaded.sweep.engine.kind == "simulated" else ""
     console.print(f"{loaded.sweep.name}{simulated}: {run.path}")
     status = Status("starting", console=console) if console.is_terminal else None
-    watch = Watch(console, status, loaded)
+    watch = ProgressLine(console, status, loaded)
     if status is None:
         yield watch
         return
@@ -36,14 +36,14 @@ def watch(loaded: LoadedSweep, run: Run, *, to_stderr: bool) -> Iterator["Watch"
 
 
 @dataclass
-class Watch:
+class ProgressLine:
     """Listens to a run; see `campaign.Progress`."""
 
     console: Console
     status: Status | None
     loaded: LoadedSweep
     began: float = field(default_factory=time.monotonic)
-    standing: Standing | None = None
+    standing: SweepProgress | None = None
     measured: int = 0
     """Trials that ended in this call: what the time left is reckoned from."""
     places: dict[str, str] = field(default_factory=dict)
@@ -84,7 +84,7 @@ class Watch:
         self.places[phase.place] = text
         return "\n".join(sorted(self.places.values())) + self._so_far()
 
-    def recorded(self, record: TrialRecord, standing: Standing) -> None:
+    def recorded(self, record: TrialRecord, standing: SweepProgress) -> None:
         """One line for each trial that ended."""
         self.standing = standing
         self.measured += 1
@@ -117,7 +117,7 @@ class Watch:
     def _name(self, point: Point | None) -> str:
         """What the lines call a trial; an endpoint's point is known when it has answered."""
         if self._endpoint is None:
-            return name_of(point)
+            return point_name(point)
         return self._endpoint if point is None else f"{self._endpoint} ({point.label()})"
 
     def _so_far(self) -> str:
@@ -136,7 +136,7 @@ class Watch:
         return f" ({', '.join(parts)})" if parts else ""
 
 
-def name_of(point: Point | None) -> str:
+def point_name(point: Point | None) -> str:
     """A point's label; the server without a point is the baseline."""
     return "baseline" if point is None else point.label()
 
@@ -164,7 +164,9 @@ def outcome(record: TrialRecord, metric: Metric) -> str:
         ratio = figures.get("speedup")
         speed = figures.get(metric)
         told = (
-            f"no {speed_words(metric)}" if speed is None else f"{speed:.1f} {speed_words(metric)}"
+            f"no {metric_heading(metric)}"
+            if speed is None
+            else f"{speed:.1f} {metric_heading(metric)}"
         )
         shown.append(f"{at}{told}" + (f", {ratio:.3f}x" if ratio else ""))
     return "; ".join(shown)

@@ -9,17 +9,17 @@ from rich.console import Console
 from rich.table import Table
 
 from tuner.analysis.baselines import disagreement
-from tuner.analysis.best_per_level import speedups_of
-from tuner.analysis.request_rates import crossing_words, overload_words
-from tuner.analysis.summary import Result, far_words, held_out_speedups
-from tuner.analysis.winner import objective_of
+from tuner.analysis.best_per_level import record_speedups
+from tuner.analysis.request_rates import describe_break_even_rate, describe_overload
+from tuner.analysis.summary import Result, describe_divergent_outputs, held_out_speedups
+from tuner.analysis.winner import read_objective
 from tuner.config.load_level import at, level_in, named
 from tuner.config.schema import Sweep
-from tuner.metrics.level_metrics import speed_words
+from tuner.metrics.level_metrics import metric_heading
 from tuner.metrics.statistics import Interval, Metric
-from tuner.report.outputs import outputs_words, task_words
+from tuner.report.outputs import describe_outputs, describe_task_scores
 from tuner.runs.records import TrialRecord
-from tuner.runs.slot_interference import side_words
+from tuner.runs.slot_interference import describe_slots
 
 COLUMNS = ("speed-up", "AL", "first", "TTFT", "TPOT")
 """After the throughput that the run maximised."""
@@ -67,7 +67,7 @@ def _ranked(result: Result, sweep: Sweep) -> list[TrialRecord]:
     measured = [
         (value, record)
         for record in candidates
-        if (value := objective_of(record, spec)) is not None
+        if (value := read_objective(record, spec)) is not None
     ]
     first = result.fastest.trial if result.fastest else None  # a tie's need not be the highest
     far = {record.trial for record in result.far} | result.limits.trials
@@ -80,7 +80,9 @@ def _ranked(result: Result, sweep: Sweep) -> list[TrialRecord]:
 def _table(title: str, records: list[TrialRecord], level: str, metric: Metric) -> Table:
     table = Table(title=title, title_justify="left")
     table.add_column("configuration", overflow="fold", min_width=24)
-    speed = speed_words(metric).replace(" ", "\n")  # in one line it would cost the narrow terminal
+    speed = metric_heading(metric).replace(
+        " ", "\n"
+    )  # in one line it would cost the narrow terminal
     for name in (speed, *COLUMNS):
         table.add_column(name, justify="right", no_wrap=True)
     for record in records:
@@ -96,7 +98,7 @@ def _lines(
     yield _fitted(title, width)
     for record in records:
         yield _fitted(_name(record, records), width)
-        names = (speed_words(metric), *COLUMNS)
+        names = (metric_heading(metric), *COLUMNS)
         cells = zip(names, _cells(record, level, records, metric), strict=True)
         figures = [f"{n}: {cell}".replace(" ", _KEPT) for n, cell in cells if cell != "-"]
         yield _fitted("; ".join(figures), width, "  ")
@@ -104,7 +106,7 @@ def _lines(
 
 def _legend(metric: Metric) -> str:
     return (
-        f"speed-up: of {speed_words(metric)} over no speculation; AL: accept length, tokens a "
+        f"speed-up: of {metric_heading(metric)} over no speculation; AL: accept length, tokens a "
         "verify; first: accept rate at position 1; TTFT, TPOT: p50 in ms"
     )
 
@@ -157,26 +159,30 @@ def _answer(result: Result) -> str:
     lines = [f"best: {result.best.label}", f"speed-up over the baseline: {'; '.join(shown)}"]
     lines += doubt
     if result.confirmed is not None:
-        again = [_times(ratio) for ratio in speedups_of(result.confirmed).values()]
+        again = [_times(ratio) for ratio in record_speedups(result.confirmed).values()]
         lines.append(f"with a launch of its own: {'; '.join(again)}")
         if unseen := held_out_speedups(result.confirmed):
             again = [_times(ratio) for ratio in unseen.values()]
             lines.append(f"on prompts that it was not chosen on: {'; '.join(again)}")
     if result.plain is not None and result.best is not result.plain:
-        alone = [_times(ratio) for ratio in speedups_of(result.plain).values()]
+        alone = [_times(ratio) for ratio in record_speedups(result.plain).values()]
         lines.append(f"its settings alone, without speculation: {'; '.join(alone)}")
     lines += _alike(result)
-    lines += [f"outputs: {line}" for line in outputs_words(result.outputs, result.best.metrics)]
+    lines += [f"outputs: {line}" for line in describe_outputs(result.outputs, result.best.metrics)]
     if result.baseline is not None and result.confirmed is not None:
-        scores = task_words(result.baseline.task, result.confirmed.task)
+        scores = describe_task_scores(result.baseline.task, result.confirmed.task)
         lines += [f"task: {scores}"] if scores else []
-    lines += [w for w in (crossing_words(result.by_rate), overload_words(result.by_rate)) if w]
-    lines += side_words(result.settled.ledger)
+    lines += [
+        w
+        for w in (describe_break_even_rate(result.by_rate), describe_overload(result.by_rate))
+        if w
+    ]
+    lines += describe_slots(result.settled.ledger)
     if result.limits.asked or result.limits.broken:
         lines.append(result.limits.words())
     lines += _workers(result)
     if result.far:
-        lines.append(far_words(result.settled.ledger, result.far))
+        lines.append(describe_divergent_outputs(result.settled.ledger, result.far))
     lines += _elsewhere(result)
     return "\n".join(lines)
 

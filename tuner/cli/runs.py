@@ -10,11 +10,11 @@ from typing import Any
 import click
 
 from tuner.analysis.baselines import settle
-from tuner.analysis.best_per_level import speedups_of
+from tuner.analysis.best_per_level import record_speedups
 from tuner.analysis.equivalence import by_samples
 from tuner.analysis.winner import fastest_candidate
 from tuner.config.field_types import spell_time
-from tuner.config.load_level import at, level_of
+from tuner.config.load_level import at, parse_level
 from tuner.config.space import Space
 from tuner.config.yaml_document import read_document
 from tuner.core.errors import UserError
@@ -27,14 +27,14 @@ from tuner.runs.status import State, read_ended, read_state
 
 def show_status(path: Path, as_json: bool) -> None:
     """Print what a run is doing, how far it is and its best so far. Raises UserError."""
-    found = status_of(Run.open(path))
+    found = read_status(Run.open(path))
     if as_json:
         click.echo(json.dumps(found, indent=2))
     else:
         click.echo("\n".join(_lines(found)))
 
 
-def status_of(run: Run) -> dict[str, Any]:
+def read_status(run: Run) -> dict[str, Any]:
     """What `--json` prints; None is what is not known.
 
     `state` is `running`; `stopping` once it was asked to stop; `elsewhere` where another host says
@@ -67,7 +67,7 @@ def status_of(run: Run) -> dict[str, Any]:
             "trial": best.trial,
             "configuration": None if best.at is None else best.at.label(),
             "speedup": value,
-            "by_concurrency": {str(k): each.value for k, each in speedups_of(best).items()},
+            "by_concurrency": {str(k): each.value for k, each in record_speedups(best).items()},
         },
         "report": str(run.report_md) if run.report_md.exists() else None,
         "report_is_old": state == "killed" and bool(ledger.records) and _is_old(run),
@@ -126,7 +126,7 @@ def _lines(found: dict[str, Any]) -> list[str]:
     if best is not None and best["speedup"] is not None:
         name = best["configuration"] or "the server as it is"
         levels = best["by_concurrency"]
-        each = [f"{ratio:.3f}x {at(level_of(level))}" for level, ratio in levels.items()]
+        each = [f"{ratio:.3f}x {at(parse_level(level))}" for level, ratio in levels.items()]
         figures = "; ".join(each) if len(each) > 1 else f"{best['speedup']:.3f}x"
         lines.append(f"  best so far: trial {best['trial']}, {name}, {figures}")
     if now is not None and now["left_s"] is not None and found["state"] == "running":

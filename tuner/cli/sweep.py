@@ -13,7 +13,7 @@ from tuner.analysis.summary import Result, summarise_run
 from tuner.cli.arguments import TrialCount, unused_trials
 from tuner.cli.cluster import joined, refuse_unplaced
 from tuner.cli.on_finish import run_on_finish
-from tuner.cli.progress import Watch, watch
+from tuner.cli.progress import ProgressLine, watch
 from tuner.cli.result import show_result
 from tuner.cli.terminal import end_on_signals, interrupts_said
 from tuner.config.loader import LoadedSweep, load_sweep, with_deadline, with_slots, with_trials
@@ -23,16 +23,16 @@ from tuner.execution.executor import PlacesMaker
 from tuner.report.report import write_report
 from tuner.runner.budget import refuse_past
 from tuner.runner.sweep_run import as_begun, begin_run, measure_all, reopen_run
-from tuner.runs.gpu_lock import Claims, claimed, gpus_used
+from tuner.runs.gpu_lock import GpuClaims, claimed, gpus_used
 from tuner.runs.run import Run
 from tuner.runs.run_folder import RESULTS
 from tuner.runs.settings import WorkerSettings
 from tuner.server.base import Checked, Engine
 from tuner.server.process import interrupts_deferred
-from tuner.sglang.memory.fit import machine_of, narrowed
+from tuner.sglang.memory.fit import narrowed, plan_machine
 from tuner.sglang.memory.guard import guarded
 from tuner.workers.options import WorkerOptions, join_fleet, refuse_worker_alone, worker_settings
-from tuner.workers.shared_study import Fleet
+from tuner.workers.shared_study import SharedStudy
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def run(options: SweepOptions) -> int:
         joined(checked.loaded, options.ray, options.ray_resource) as there,
         _claimed(checked.loaded, options) as claims,
     ):
-        machine = machine_of(engine, loaded.sweep, there.gpu_gib)
+        machine = plan_machine(engine, loaded.sweep, there.gpu_gib)
         checked = narrowed(checked, machine)
         fleet, worker = _company(options, checked.loaded, engine)
         engine = guarded(engine, machine)
@@ -84,7 +84,7 @@ def run(options: SweepOptions) -> int:
 
 def _company(
     options: SweepOptions, loaded: LoadedSweep, engine: Engine
-) -> tuple[Fleet | None, WorkerSettings | None]:
+) -> tuple[SharedStudy | None, WorkerSettings | None]:
     """The other workers of the search, and who this one is among them; None of a run alone."""
     earlier = None if options.resume is None else Run.open(options.resume)
     if options.worker is None:
@@ -95,10 +95,10 @@ def _company(
     return join_fleet(options.worker, worker, loaded, engine), worker
 
 
-def _claimed(loaded: LoadedSweep, options: SweepOptions) -> AbstractContextManager[Claims]:
+def _claimed(loaded: LoadedSweep, options: SweepOptions) -> AbstractContextManager[GpuClaims]:
     """The GPUs here, for this run alone; on a cluster that is Ray's business."""
     if options.ray is not None:
-        return nullcontext(Claims({}))
+        return nullcontext(GpuClaims({}))
     gpus = gpus_used(loaded.sweep, os.environ)
     return claimed(gpus, os.environ, share=options.share_gpus)
 
@@ -109,7 +109,7 @@ def _go(
     folder: Run,
     engine: Engine,
     elsewhere: PlacesMaker | None,
-    fleet: Fleet | None,
+    fleet: SharedStudy | None,
 ) -> Result:
     """Measure and report, with the run held; then `on_finish`, if it was held."""
     outcome = None
@@ -190,10 +190,10 @@ def _measure(
     checked: Checked,
     folder: Run,
     engine: Engine,
-    progress: Watch,
+    progress: ProgressLine,
     options: SweepOptions,
     elsewhere: PlacesMaker | None,
-    fleet: Fleet | None,
+    fleet: SharedStudy | None,
 ) -> Result:
     for note in checked.notes:
         progress.note(note)

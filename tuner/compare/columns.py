@@ -45,7 +45,7 @@ class Memory:
 
 
 @dataclass(frozen=True)
-class Figures:
+class RowFigures:
     """What a server did at one concurrency, beside its throughput. None: not measured."""
 
     ttft_ms: Percentiles = NONE
@@ -99,7 +99,7 @@ class Row:
     """To the reference run's row of the same kind; None for that row itself."""
     verdict: str
     """reference, faster, slower, no difference seen, or `not comparable: why`."""
-    figures: Figures = field(default_factory=Figures)
+    figures: RowFigures = field(default_factory=RowFigures)
 
     @property
     def compared(self) -> bool:
@@ -120,7 +120,7 @@ class Row:
         }
 
 
-def cells_of(row: Row) -> list[str]:
+def speed_cells(row: Row) -> list[str]:
     """The row in the table of speeds."""
     tok_s, figures = row.tok_s, row.figures
     return [
@@ -135,7 +135,7 @@ def cells_of(row: Row) -> list[str]:
     ]
 
 
-def reasons_of(row: Row) -> list[tuple[str, str]]:
+def list_reasons(row: Row) -> list[tuple[str, str]]:
     """(name, words) of what lies behind the speed, as far as it is known."""
     figures = row.figures
     told = []
@@ -153,7 +153,7 @@ def reasons_of(row: Row) -> list[tuple[str, str]]:
     return told
 
 
-def _cycle(figures: Figures) -> str:
+def _cycle(figures: RowFigures) -> str:
     """`8.13 ms; by the model 8.24: 3.19 a plain decode step + 4.28 draft steps + ...`."""
     words = f"{number(figures.cycle_ms, 2)} ms"
     parts = [(name, ms) for name, ms in figures.cycle_parts if ms > 0]

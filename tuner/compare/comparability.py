@@ -5,18 +5,18 @@ from itertools import combinations
 from pathlib import Path
 from typing import Protocol
 
-from tuner.analysis.run_results import Findings, Measured
-from tuner.analysis.winner import far_outputs, is_refuted
+from tuner.analysis.run_results import Result, RunView
+from tuner.analysis.winner import divergent_outputs, is_refuted
 from tuner.config.load_level import Level, Rate, listed
 from tuner.core.errors import NotComparable
 from tuner.runs.records import TrialRecord
-from tuner.runs.slot_interference import side_words
+from tuner.runs.slot_interference import describe_slots
 from tuner.sglang.models import is_commit, is_comparable
 
 MISSING = "not recorded"
 
 
-def refuse_unlike(runs: Sequence[Findings]) -> None:
+def refuse_unlike(runs: Sequence[RunView]) -> None:
     """Raises NotComparable, with the reason, where a run asks another question than the first."""
     first = runs[0]
     for other in runs[1:]:
@@ -24,7 +24,7 @@ def refuse_unlike(runs: Sequence[Findings]) -> None:
             raise NotComparable(f"not comparable with {first.run.path}: {reason}", other.run.path)
 
 
-class Asked(Protocol):
+class RunConditions(Protocol):
     """What a run or another benchmark's file says of the question that it answers."""
 
     @property
@@ -37,7 +37,7 @@ class Asked(Protocol):
     def levels(self) -> Sequence[Level]: ...
 
 
-def refuse_unlike_file(first: Asked, other: Asked) -> None:
+def refuse_unlike_file(first: RunConditions, other: RunConditions) -> None:
     """Raises NotComparable, with the reason, where one of two is a file and they differ in what a
     file may say."""
     reason = None
@@ -60,7 +60,7 @@ def _model_name(given: str) -> str:
     return (cached[-1].split("--")[-1] if cached else parts[-1] if parts else given).lower()
 
 
-def _unlike(first: Findings, other: Findings) -> str | None:
+def _unlike(first: RunView, other: RunView) -> str | None:
     if first.simulated != other.simulated:
         words = [_engine(each) for each in (first, other)]
         return f"one is {words[0]}, the other {words[1]}"
@@ -75,11 +75,11 @@ def _unlike(first: Findings, other: Findings) -> str | None:
     return None
 
 
-def _engine(of: Asked | Findings) -> str:
+def _engine(of: RunConditions | RunView) -> str:
     return "simulated" if of.simulated else "measured on hardware"
 
 
-def _question(findings: Findings) -> dict[str, object]:
+def _question(findings: RunView) -> dict[str, object]:
     """What must be equal for two numbers to answer the same question.
 
     Not the algorithm and its draft: which of them is faster is what people ask.
@@ -101,7 +101,7 @@ def _question(findings: Findings) -> dict[str, object]:
     }
 
 
-def differences(runs: Sequence[Findings], names: Sequence[str]) -> list[str]:
+def differences(runs: Sequence[RunView], names: Sequence[str]) -> list[str]:
     """What differs and may explain a ratio: `driver: A 550.54, B 570.10`."""
     told = [_circumstances(each) for each in runs]
     lines = []
@@ -123,7 +123,7 @@ def _others_among(files: Sequence[str]) -> bool:
     )
 
 
-def best_at(findings: Findings, level: Level) -> Measured | None:
+def best_at(findings: RunView, level: Level) -> Result | None:
     """A run's best candidate at one concurrency, by the launch that confirmed it where one did.
 
     It is the run's answer, unless another candidate is faster there by more than the noise.
@@ -132,41 +132,41 @@ def best_at(findings: Findings, level: Level) -> Measured | None:
     if best is None:
         return None
     if found is not None and found.record.role == "candidate":
-        other = Measured(found.record, None)
+        other = Result(found.record, None)
         ahead = findings.ratio(best, other, level)
         if ahead is not None and ahead.low is not None and ahead.low > 1:
             best = other
     return confirmed(findings, best)
 
 
-def confirmed(findings: Findings, measured: Measured) -> Measured:
+def confirmed(findings: RunView, measured: Result) -> Result:
     """A candidate by the launch that was made to confirm it, else by its first one.
 
     The first was picked for its figure, and may have been shared with other chain lengths.
     """
     again = findings.ledger.confirmation(measured.record)
-    return Measured(again, None) if again is not None and _is_usable(again) else measured
+    return Result(again, None) if again is not None and _is_usable(again) else measured
 
 
-def speaks_against(findings: Findings, measured: Measured) -> str | None:
+def speaks_against(findings: RunView, measured: Result) -> str | None:
     """Why a server's figures are held against none; None where nothing speaks against them."""
     again = findings.ledger.confirmation(measured.record)
     if again is not None and again.outcome != "ok":
         return "a launch of its own failed"
-    another = far_outputs(findings.ledger, measured.record)
+    another = divergent_outputs(findings.ledger, measured.record)
     if another is None:
         return None
-    if another.far_outputs is not None:
+    if another.divergent_outputs is not None:
         return "its outputs are far from the baseline's, so its speed is that of wrong tokens"
     return "the task's score is clearly lower than without speculation"
 
 
-def launch_notes(findings: Findings, name: str) -> list[str]:
+def launch_notes(findings: RunView, name: str) -> list[str]:
     """What to know of the launches that the best candidates' figures are of."""
     if findings.best is None:
         return []
-    sides = [f"{name}, measured side by side: {each}" for each in side_words(findings.ledger)]
-    used: dict[int, tuple[Measured, list[Level]]] = {}
+    sides = [f"{name}, measured side by side: {each}" for each in describe_slots(findings.ledger)]
+    used: dict[int, tuple[Result, list[Level]]] = {}
     for level in findings.levels:
         shown = best_at(findings, level)
         if shown is None or not shown.metrics(level):
@@ -181,7 +181,7 @@ def launch_notes(findings: Findings, name: str) -> list[str]:
     return notes + sides + _answer_notes(findings, name)
 
 
-def _answer_notes(findings: Findings, name: str) -> list[str]:
+def _answer_notes(findings: RunView, name: str) -> list[str]:
     """That the run recommends something else than its best candidate for another reason than its
     figure, which the rows show."""
     best = findings.best
@@ -194,7 +194,7 @@ def _answer_notes(findings: Findings, name: str) -> list[str]:
     return []
 
 
-def _launch_note(findings: Findings, best: Measured) -> str | None:
+def _launch_note(findings: RunView, best: Result) -> str | None:
     again = findings.ledger.confirmation(best.record)
     shared = _shared(best) if _is_shared(best) else None
     first = f"trial {best.record.trial}" + ("" if shared is None else f", {shared}")
@@ -213,23 +213,23 @@ def _is_usable(again: TrialRecord) -> bool:
     return again.outcome == "ok" and bool(again.metrics)
 
 
-def _is_shared(measured: Measured) -> bool:
+def _is_shared(measured: Result) -> bool:
     return bool(measured.record.warm_steps)
 
 
-def _shared(measured: Measured) -> str:
+def _shared(measured: Result) -> str:
     lengths = ", ".join(map(str, measured.record.warm_steps))
     return f"measured on a server that switches between chains of {lengths} steps"
 
 
-def _launch(findings: Findings) -> str:
+def _launch(findings: RunView) -> str:
     if findings.best is None:
         return "none"
     used = confirmed(findings, findings.best)
     return "shared by several chain lengths" if _is_shared(used) else "its own"
 
 
-def _circumstances(findings: Findings) -> dict[str, str]:
+def _circumstances(findings: RunView) -> dict[str, str]:
     sweep, machine = findings.sweep, findings.run.machine()
     load = sweep.workload
     env = machine.get("env") or {}
@@ -258,7 +258,7 @@ def _circumstances(findings: Findings) -> dict[str, str]:
     }
 
 
-def _files(findings: Findings, role: str) -> str:
+def _files(findings: RunView, role: str) -> str:
     """The commit or digest that the run began with: a name on the hub is many models."""
     facts = findings.run.settings.models.get(role, {})
     return facts.get("revision") or facts.get("digest") or MISSING

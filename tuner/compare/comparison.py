@@ -4,10 +4,10 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.analysis.run_results import NO_SPECULATION, Findings
-from tuner.compare.columns import FASTER, NOT_COMPARABLE, REFERENCE, SAME, SLOWER, Figures, Row
+from tuner.analysis.run_results import NO_SPECULATION, RunView
+from tuner.compare.columns import FASTER, NOT_COMPARABLE, REFERENCE, SAME, SLOWER, Row, RowFigures
 from tuner.compare.comparability import differences, launch_notes, refuse_unlike, refuse_unlike_file
-from tuner.compare.sources import BEST, THE_SERVER, Entry, FileSource, RunSource, Source
+from tuner.compare.sources import BEST, THE_SERVER, FileSource, RunSource, Source, SourceEntry
 from tuner.config.load_level import Level, at, listed
 from tuner.core.errors import NotComparable, UserError
 from tuner.metrics.statistics import Interval, Metric, speedup
@@ -128,7 +128,7 @@ def compare(runs: Sequence[Run | Source], reference: int = 0, every: bool = Fals
     """
     if len(runs) < 2:
         raise UserError("a comparison needs two runs or more")
-    sources = [RunSource(Findings(each)) if isinstance(each, Run) else each for each in runs]
+    sources = [RunSource(RunView(each)) if isinstance(each, Run) else each for each in runs]
     letters = [chr(ord("A") + i) if i < 26 else f"R{i + 1}" for i in range(len(sources))]
     table = _Table(dict(zip(letters, sources, strict=True)), letters[reference])
     table.refuse_unlike()
@@ -233,7 +233,9 @@ class _Table:
             elif isinstance(each, FileSource):
                 yield from (f"{letter}: {note}" for note in each.run.notes)
 
-    def _group(self, level: Level, what: str, there: dict[str, Entry | None]) -> Iterator[Row]:
+    def _group(
+        self, level: Level, what: str, there: dict[str, SourceEntry | None]
+    ) -> Iterator[Row]:
         base = there[self.letter]
         for letter, entry in there.items():
             bounds, verdict = None, REFERENCE
@@ -247,12 +249,12 @@ class _Table:
                 tok_s=entry.tok_s if entry else None,
                 ratio=bounds,
                 verdict=verdict,
-                figures=entry.figures if entry else Figures(),
+                figures=entry.figures if entry else RowFigures(),
             )
 
 
 def _held_against(
-    base: Entry | None, entry: Entry | None, metric: Metric
+    base: SourceEntry | None, entry: SourceEntry | None, metric: Metric
 ) -> tuple[Interval | None, str]:
     """The ratio to the reference's entry, and the verdict."""
     if entry is None:

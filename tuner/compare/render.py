@@ -12,8 +12,8 @@ from tuner.compare.columns import (
     REFERENCE,
     SLOWER,
     Row,
-    cells_of,
-    reasons_of,
+    list_reasons,
+    speed_cells,
 )
 from tuner.compare.comparison import GATED, Comparison
 from tuner.compare.sources import BEST
@@ -38,7 +38,7 @@ BEHIND = (
 )
 
 
-def verdict_words(row: Row) -> str:
+def describe_verdict(row: Row) -> str:
     """`slower, -5.0 % (95 % interval -6.2 % to -3.9 %)`, or why there is no verdict."""
     if not row.compared or row.ratio is None:
         return row.verdict
@@ -63,7 +63,7 @@ def comparison_text(comparison: Comparison) -> str:
     if comparison.notes:
         lines += ["to know of the figures:", *(f"  {note}" for note in comparison.notes)]
     for (level, what), rows in comparison.groups():
-        short = [[*cells[:-1], cells[-1].split(":")[0]] for cells in map(cells_of, rows)]
+        short = [[*cells[:-1], cells[-1].split(":")[0]] for cells in map(speed_cells, rows)]
         lines += ["", f"{named(level)}, {_heading(what, rows)} (times in ms)"]
         lines.append(text_table(_header(comparison), short))
         lines += [line for row in rows for line in _behind(row)]
@@ -77,7 +77,7 @@ def _behind(row: Row) -> Iterator[str]:
     if row.verdict.startswith(NOT_COMPARABLE):
         yield f"  {row.run} is {row.verdict}"
     told = [row.configuration] if row.configuration not in (None, row.what) else []
-    told += [f"{name} {words}" for name, words in reasons_of(row)]
+    told += [f"{name} {words}" for name, words in list_reasons(row)]
     if told:
         yield f"  {row.run}: {'; '.join(map(str, told))}"
 
@@ -119,7 +119,7 @@ def comparison_markdown(
     for (level, what), found in comparison.groups():
         table = markdown_table(
             [*map(escaped, _header(comparison))],
-            [[*map(escaped, cells_of(row))] for row in found],
+            [[*map(escaped, speed_cells(row))] for row in found],
             1,
         )
         lines += [
@@ -138,14 +138,14 @@ def comparison_markdown(
 
 
 def _bold(row: Row) -> str:
-    word, comma, rest = verdict_words(row).partition(", " if row.compared else ": ")
+    word, comma, rest = describe_verdict(row).partition(", " if row.compared else ": ")
     which = f" ({row.configuration})" if row.what == BEST and row.configuration else ""
     place = f"{row.run}, {named(row.concurrency)}, {row.what}{which}"
     return f"{escaped(place)}: **{escaped(word)}**{comma}{escaped(rest)}"
 
 
 def _behind_cells(row: Row) -> list[str]:
-    known = {"configuration": row.configuration or "-", **dict(reasons_of(row))}
+    known = {"configuration": row.configuration or "-", **dict(list_reasons(row))}
     return [row.run, *(escaped(known.get(name, "-")) for name in BEHIND)]
 
 
@@ -166,7 +166,8 @@ def comparison_page(comparison: Comparison, gate: Sequence[str] = ()) -> str:
     title = f"{names}{' (simulated)' if comparison.simulated else ''}"
     if not shown:
         return page(comparison_markdown(comparison, gate=gate), title, {})
-    alt = f"Ratios to {comparison.reference} with 95 % intervals: {'; '.join(map(_words, shown))}"
+    rows = "; ".join(map(_describe_row, shown))
+    alt = f"Ratios to {comparison.reference} with 95 % intervals: {rows}"
     with TemporaryDirectory() as folder:
         drawn = _ratios(comparison, shown, Path(folder), alt)
         svg = (Path(folder).parent / drawn.svg).read_text("utf-8")
@@ -176,7 +177,7 @@ def comparison_page(comparison: Comparison, gate: Sequence[str] = ()) -> str:
     )
 
 
-def _words(row: Row) -> str:
+def _describe_row(row: Row) -> str:
     assert row.ratio is not None
     return f"{_label(row)} {row.ratio.value:.3f}, {row.verdict}"
 

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Protocol
 
 from tuner.analysis.cycle_breakdown import Cycles
-from tuner.analysis.run_results import NO_SPECULATION, Findings, Measured
-from tuner.compare.columns import Figures, Memory
+from tuner.analysis.run_results import NO_SPECULATION, Result, RunView
+from tuner.compare.columns import Memory, RowFigures
 from tuner.compare.comparability import best_at, confirmed, speaks_against
 from tuner.compare.external.reader import is_foreign, read_foreign
 from tuner.compare.external.record import ForeignRecord, ForeignRun, Percentiles
@@ -20,19 +20,19 @@ from tuner.metrics.statistics import Interval, Metric, throughput_interval
 from tuner.runs.records import TrialRecord
 from tuner.runs.run import Run
 from tuner.sglang.log_parser import read_sizes
-from tuner.sglang.memory.fit import cache_of
+from tuner.sglang.memory.fit import kv_cache_gib
 
 BEST = "best candidate"
 THE_SERVER = "the server as it is"
 
 
 @dataclass(frozen=True)
-class Entry:
+class SourceEntry:
     """One server at one concurrency."""
 
     configuration: str
     tok_s: Interval | None
-    figures: Figures
+    figures: RowFigures
     windows: Sequence[Window]
     lacking: str
     """Why there is no interval, where there is none."""
@@ -67,7 +67,7 @@ class Source(Protocol):
         """Concurrencies that were to be measured."""
         ...
 
-    def entry(self, what: str, level: Level, metric: Metric) -> Entry | None:
+    def entry(self, what: str, level: Level, metric: Metric) -> SourceEntry | None:
         """The server of one kind; None where it was not measured."""
         ...
 
@@ -76,7 +76,7 @@ class Source(Protocol):
 class RunSource:
     """A run of specbench."""
 
-    findings: Findings
+    findings: RunView
     _memory: dict[int, Memory | None] = field(default_factory=dict)
 
     @property
@@ -124,33 +124,33 @@ class RunSource:
         """Of a server that already ran."""
         return self.findings.sweep.engine.kind == "endpoint"
 
-    def points(self, level: Level) -> dict[Point, Measured]:
+    def points(self, level: Level) -> dict[Point, Result]:
         """Candidates measured at a concurrency, the best first; each by its confirming launch."""
-        found: dict[Point, Measured] = {}
+        found: dict[Point, Result] = {}
         for each in self.findings.ranked:
             if each.point is not None and each.metrics(level):
                 found.setdefault(each.point, confirmed(self.findings, each))
         return found
 
-    def entry(self, what: str, level: Level, metric: Metric) -> Entry | None:
+    def entry(self, what: str, level: Level, metric: Metric) -> SourceEntry | None:
         measured = self._measured(what, level)
         return None if measured is None else self.told(measured, level, metric)
 
-    def _measured(self, what: str, level: Level) -> Measured | None:
+    def _measured(self, what: str, level: Level) -> Result | None:
         if what == NO_SPECULATION:
             return self.findings.baseline
         if what == THE_SERVER:
             return self.findings.best or self.findings.baseline
         return best_at(self.findings, level)
 
-    def told(self, measured: Measured, level: Level, metric: Metric) -> Entry | None:
+    def told(self, measured: Result, level: Level, metric: Metric) -> SourceEntry | None:
         """A trial's entry; None where it was not measured at this concurrency."""
         value = measured.metric(level, metric)
         if value is None:
             return None
         bounds = (measured.metric(level, f"{metric}_{end}") for end in ("low", "high"))
         doubt = speaks_against(self.findings, measured)
-        return Entry(
+        return SourceEntry(
             configuration=measured.label,
             tok_s=Interval(value, *bounds),
             figures=self._figures(measured, level),
@@ -162,10 +162,10 @@ class RunSource:
     def _cycles(self) -> Cycles:
         return Cycles(self.findings)
 
-    def _figures(self, measured: Measured, level: Level) -> Figures:
+    def _figures(self, measured: Result, level: Level) -> RowFigures:
         taken = self._cycles.taken(measured, level)
         rates = measured.metrics(level).get("accept_rate_by_position")
-        return Figures(
+        return RowFigures(
             ttft_ms=_percentiles(measured, level, "ttft"),
             tpot_ms=_percentiles(measured, level, "tpot"),
             accept_length=measured.metric(level, "accept_length"),
@@ -186,14 +186,14 @@ class RunSource:
         return self._memory[record.launch_id]
 
 
-def _percentiles(measured: Measured, level: Level, name: str) -> Percentiles:
+def _percentiles(measured: Result, level: Level, name: str) -> Percentiles:
     p50, p90, p99 = (measured.metric(level, f"{name}_ms_p{rank}") for rank in (50, 90, 99))
     return p50, p90, p99
 
 
 def _memory(log: Path) -> Memory | None:
     said = read_sizes(log)
-    found = Memory(said.target, said.draft, cache_of(said), said.tokens, said.free)
+    found = Memory(said.target, said.draft, kv_cache_gib(said), said.tokens, said.free)
     return found if any(value is not None for value in vars(found).values()) else None
 
 
@@ -240,7 +240,7 @@ class FileSource:
     def asked(self) -> Sequence[Level]:
         return self.run.levels
 
-    def entry(self, what: str, level: Level, metric: Metric) -> Entry | None:
+    def entry(self, what: str, level: Level, metric: Metric) -> SourceEntry | None:
         """The fastest of the kind; one that may or may not speculate counts as a candidate."""
         if metric != "output_tok_s":  # files have no other throughput
             return None
@@ -253,14 +253,14 @@ class FileSource:
         found.sort(key=lambda each: (-(each.output_tok_s or 0.0), -(each.accept_length or 0.0)))
         return self._told(found[0]) if found else None
 
-    def _told(self, record: ForeignRecord) -> Entry:
+    def _told(self, record: ForeignRecord) -> SourceEntry:
         value, file = record.output_tok_s, self.path.name
         bounds = throughput_interval(record.windows) if record.windows else None
         lacking = f"no interval in {file}" if value is not None else f"no tok/s in {file}"
-        return Entry(
+        return SourceEntry(
             configuration=record.configuration,
             tok_s=None if value is None else _around(value, bounds),
-            figures=Figures(
+            figures=RowFigures(
                 ttft_ms=record.ttft_ms,
                 tpot_ms=record.tpot_ms,
                 accept_length=record.accept_length,
@@ -282,4 +282,4 @@ def open_sources(path: Path) -> list[Source]:
     """The run, or the workloads of the file, at `path`. Raises UserError where it is neither."""
     if is_foreign(path):
         return [FileSource(run) for run in read_foreign(path)]
-    return [RunSource(Findings(Run.open(path)))]
+    return [RunSource(RunView(Run.open(path)))]

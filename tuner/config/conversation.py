@@ -59,12 +59,12 @@ def has_answers(prompt: Prompt, before: int | None = None) -> bool:
     return all(roles[asked[n - 1] + 1] == "assistant" for n in numbers)
 
 
-def asked_of(prompt: Prompt) -> list[tuple[str, str]]:
+def without_answers(prompt: Prompt) -> list[tuple[str, str]]:
     """A conversation without its answers."""
     return [each for each in prompt.messages if each[0] != "assistant"]
 
 
-def turn_of(prompt: Prompt, number: int) -> Prompt:
+def up_to_turn(prompt: Prompt, number: int) -> Prompt:
     """The conversation up to that turn of the user, from 1, under its own id."""
     asked = [place for place, (role, _) in enumerate(prompt.messages) if role == "user"]
     return replace(prompt, messages=prompt.messages[: asked[number - 1] + 1])
@@ -72,7 +72,7 @@ def turn_of(prompt: Prompt, number: int) -> Prompt:
 
 def with_answer(prompt: Prompt, number: int, text: str) -> Prompt:
     """The conversation with `text` as the answer to that turn, from 1."""
-    upto = len(turn_of(prompt, number).messages)
+    upto = len(up_to_turn(prompt, number).messages)
     said = (*prompt.messages[:upto], ("assistant", text), *prompt.messages[upto:])
     return replace(prompt, messages=said)
 

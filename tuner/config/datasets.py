@@ -30,7 +30,7 @@ class LeftOutError(Exception):
 
 
 @dataclass(frozen=True)
-class Shape:
+class DatasetShape:
     """A shape of prompt files."""
 
     name: str
@@ -49,7 +49,7 @@ class Shape:
     """An item is a conversation, of which `workload.turns: first` takes the first turn."""
 
 
-def shape_of(data: Data) -> Shape:
+def detect_shape(data: Data) -> DatasetShape:
     """The shape of a file whose first item this is. Raises UserError, without a place, for none."""
     if "conversations" in data or "conversation" in data:
         return SHAREGPT
@@ -171,24 +171,24 @@ def _human_eval(data: Data, name: str) -> Prompt:
 
 NO_KINDS = "this shape has no kinds, write specbench's with messages and kind"
 BY_CATEGORY = "the kind of this shape is its 'category'"
-OWN = Shape("specbench", '{"prompt": "..."}', _own, in_turns=False)
-SHAREGPT = Shape(
+OWN = DatasetShape("specbench", '{"prompt": "..."}', _own, in_turns=False)
+SHAREGPT = DatasetShape(
     "ShareGPT",
     '{"conversations": [{"from": "human", "value": "..."}]}',
     _sharegpt,
     ids_repeat=True,
     kinds=NO_KINDS,
 )
-MT_BENCH = Shape(
+MT_BENCH = DatasetShape(
     "MT-Bench",
     '{"question_id": 81, "category": "writing", "turns": ["..."]}',
     _turns,
     asks_only=True,
     kinds=BY_CATEGORY,
 )
-SPEED_BENCH = Shape("SPEED-Bench", MT_BENCH.right, _turns, asks_only=True, kinds=BY_CATEGORY)
-GSM8K = Shape("GSM8K", '{"question": "..."}', _gsm8k, kinds=NO_KINDS, in_turns=False)
-HUMAN_EVAL = Shape(
+SPEED_BENCH = DatasetShape("SPEED-Bench", MT_BENCH.right, _turns, asks_only=True, kinds=BY_CATEGORY)
+GSM8K = DatasetShape("GSM8K", '{"question": "..."}', _gsm8k, kinds=NO_KINDS, in_turns=False)
+HUMAN_EVAL = DatasetShape(
     "HumanEval",
     '{"task_id": "...", "prompt": "..."}',
     _human_eval,

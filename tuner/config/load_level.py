@@ -37,7 +37,7 @@ Level = int | Rate
 
 
 @lru_cache(maxsize=1024)  # asked for with every figure of every trial
-def level_of(text: str) -> Level:
+def parse_level(text: str) -> Level:
     """The level that `str` wrote. Raises ValueError for anything else."""
     if _CONCURRENCY.fullmatch(text):
         return int(text)
@@ -48,14 +48,14 @@ def level_of(text: str) -> Level:
 
 def level_in(text: str, metrics: Mapping[str, Mapping[str, Any]]) -> Level:
     """The same of a ledger line's metrics by level, which say whether conversations came."""
-    level, turns = level_of(text), metrics.get(text, {}).get("turns_per_arrival")
+    level, turns = parse_level(text), metrics.get(text, {}).get("turns_per_arrival")
     return Rate(level.per_second, turns) if isinstance(level, Rate) and turns else level
 
 
 def named(level: Level | str) -> str:
     """`concurrency 8`, `4 requests/s`, `4 conversations/s (about 11 requests/s)`; a text is one
     that `str` wrote. Raises ValueError."""
-    return listed([level_of(level) if isinstance(level, str) else level])
+    return listed([parse_level(level) if isinstance(level, str) else level])
 
 
 def at(level: Level | str) -> str:

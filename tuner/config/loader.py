@@ -11,7 +11,7 @@ from typing import Any, Literal
 import yaml
 from pydantic import ValidationError
 
-from tuner.config.conversation import asked_of, has_answers
+from tuner.config.conversation import has_answers, without_answers
 from tuner.config.credentials import reveal
 from tuner.config.load_level import Rate, named
 from tuner.config.prompts import Prompt, Prompts, read_prompts
@@ -158,8 +158,10 @@ def _answers(
         # Of a file that cannot be read; what it says would be right is said of prompts.
         what = error.message.rpartition("; ")[0] or error.message
         raise document.error(place, f"{what}, {right}") from error
-    known = {each.id: asked_of(each) for each in prompts}
-    if other := next((x for x in found if known.get(x.id, asked_of(x)) != asked_of(x)), None):
+    known = {each.id: without_answers(each) for each in prompts}
+    if other := next(
+        (x for x in found if known.get(x.id, without_answers(x)) != without_answers(x)), None
+    ):
         raise document.error(
             place,
             f"its conversation '{shortened(other.id)}' is not that of the prompts, {right}",

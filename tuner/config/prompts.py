@@ -12,7 +12,14 @@ from pathlib import Path
 
 from tuner.config.conversation import Prompt as Prompt
 from tuner.config.conversation import Turns, first_turn, why_not_all
-from tuner.config.datasets import SHAREGPT, Item, LeftOutError, Shape, read_items, shape_of
+from tuner.config.datasets import (
+    SHAREGPT,
+    DatasetShape,
+    Item,
+    LeftOutError,
+    detect_shape,
+    read_items,
+)
 from tuner.config.yaml_document import shortened
 from tuner.core.errors import UserError, printable
 
@@ -71,7 +78,7 @@ def _read_file(path: Path, turns: Turns = "first") -> Prompts:
     left_out: dict[str, list[Item]] = {}
     for item in items:
         try:
-            shape = shape or shape_of(_object(item))
+            shape = shape or detect_shape(_object(item))
             prompt = _taken(shape.read(_object(item), item.name), shape, turns)
             if prompt.id in seen and shape.ids_repeat:
                 prompt, renamed = replace(prompt, id=f"{prompt.id} ({item.name})"), renamed + 1
@@ -97,7 +104,7 @@ def _read_file(path: Path, turns: Turns = "first") -> Prompts:
     return Prompts(tuple(prompts), read_as)
 
 
-def _taken(prompt: Prompt, shape: Shape, turns: Turns) -> Prompt:
+def _taken(prompt: Prompt, shape: DatasetShape, turns: Turns) -> Prompt:
     """What is kept of an item. Raises UserError without a place, LeftOutError."""
     if turns == "first":
         return first_turn(prompt) if shape.in_turns else prompt
@@ -115,12 +122,12 @@ def _object(item: Item) -> dict[str, object]:
     return item.value
 
 
-def _of_another_shape(item: Item, shape: Shape | None) -> str | None:
+def _of_another_shape(item: Item, shape: DatasetShape | None) -> str | None:
     """That an item is of another shape than the file's first; None where it is not, or of none."""
     if shape is None or not isinstance(item.value, dict):
         return None
     try:
-        its = shape_of(item.value)
+        its = detect_shape(item.value)
     except UserError:
         return None
     if its.right == shape.right:
@@ -133,7 +140,10 @@ def _of_another_shape(item: Item, shape: Shape | None) -> str | None:
 
 
 def _read_as(
-    shape: Shape, prompts: Sequence[Prompt], turns: Turns, left_out: Mapping[str, Sequence[Item]]
+    shape: DatasetShape,
+    prompts: Sequence[Prompt],
+    turns: Turns,
+    left_out: Mapping[str, Sequence[Item]],
 ) -> str:
     counts = Counter(prompt.kind for prompt in prompts)
     shown = [f"{kind} {count:,}" for kind, count in counts.most_common(MAX_KINDS_SHOWN)]

@@ -20,7 +20,7 @@ lists of 50 to 3,000 have less than 2, whatever the language."""
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|\w+|[^\w\s]")
 
 
-def random_words(texts: Sequence[str]) -> str | None:
+def describe_random_text(texts: Sequence[str]) -> str | None:
     """What shows that the texts are words in no order; None for text, or for too few words.
 
     Language repeats its pairs of neighbouring words more often than the same words do when they

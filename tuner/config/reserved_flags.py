@@ -53,7 +53,7 @@ RESERVED_VARIABLES: dict[str, str] = {
 NNODES = "nnodes"
 
 
-def nodes_of(sweep: Sweep) -> int:
+def node_count(sweep: Sweep) -> int:
     """Nodes that each server of the sweep spans."""
     nodes = sweep.server.flags.get(NNODES, 1)
     return nodes if isinstance(nodes, int) and not isinstance(nodes, bool) else 1

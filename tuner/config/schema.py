@@ -25,7 +25,7 @@ from tuner.config.field_types import (
     Url,
     VariableName,
 )
-from tuner.config.load_level import PLACES, RATE, Level, Rate, level_of
+from tuner.config.load_level import PLACES, RATE, Level, Rate, parse_level
 
 
 class FaultSpec(Strict):
@@ -332,7 +332,7 @@ class ObjectiveSpec(Strict):
     @property
     def level(self) -> Level | None:
         """The one level that decides; None where all do."""
-        return None if self.over in ("geomean", "min") else level_of(str(self.over))
+        return None if self.over in ("geomean", "min") else parse_level(str(self.over))
 
 
 LimitName = Annotated[str, BeforeValidator(field_types.latency_name)]

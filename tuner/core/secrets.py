@@ -80,7 +80,7 @@ class Span:
     variable: str
 
 
-def variable_of(name: str) -> str:
+def variable_name(name: str) -> str:
     """The variable that stands for a secret of this name: `api-key` is API_KEY."""
     text = re.sub(r"[^A-Za-z0-9]+", "_", name.rpartition(".")[2]).strip("_").upper()
     return f"_{text}" if text[:1].isdigit() or not text else text
@@ -88,7 +88,7 @@ def variable_of(name: str) -> str:
 
 def placeholder(name: str) -> str:
     """`${NAME}`."""
-    return f"${{{variable_of(name)}}}"
+    return f"${{{variable_name(name)}}}"
 
 
 def variable_in(text: str) -> str | None:
@@ -171,12 +171,12 @@ def _span(name: str, match: re.Match[str], group: str | int = 0) -> Span | None:
         value, start, end = value[1:-1], start + 1, end - 1
     if not _is_value(value):
         return None
-    if not is_secret(name) or value == variable_of(name):  # the latter: argparse's usage
+    if not is_secret(name) or value == variable_name(name):  # the latter: argparse's usage
         return None
     is_count = not is_quoted and re.fullmatch(r"[-+0-9.,e]+", value) is not None
     if is_count and name.lower().endswith("token"):
         return None
-    return Span(start, end, variable_of(name))
+    return Span(start, end, variable_name(name))
 
 
 def spans_of_word(word: str, name: str | None = None) -> list[Span]:
@@ -185,10 +185,10 @@ def spans_of_word(word: str, name: str | None = None) -> list[Span]:
     `NAME=VALUE` is one secret to its end, whatever is in it.
     """
     if name is not None and is_secret(name):
-        return [Span(0, len(word), variable_of(name))] if _is_value(word) else []
+        return [Span(0, len(word), variable_name(name))] if _is_value(word) else []
     match = re.fullmatch(r"-{0,2}(?P<name>[A-Za-z_][\w.-]*)=(?P<value>.+)", word, re.DOTALL)
     if match and is_secret(match["name"]) and _is_value(match["value"]):
-        return [Span(match.start("value"), len(word), variable_of(match["name"]))]
+        return [Span(match.start("value"), len(word), variable_name(match["name"]))]
     url = _WHOLE_URL.fullmatch(word)
     if url is None or not _is_value(url["value"]):
         return spans(word)
@@ -226,7 +226,7 @@ def hidden_values(text: str) -> str:
     return _known_pattern.sub(lambda match: f"${{{_known[match[0]]}}}", text)
 
 
-def hidden_words(words: Sequence[str]) -> tuple[str, ...]:
+def hide_arguments(words: Sequence[str]) -> tuple[str, ...]:
     """A command line; what follows `--api-key` is hidden."""
     before = ("", *words)
     return tuple(

@@ -3,16 +3,16 @@
 from collections.abc import Sequence
 from contextlib import suppress
 
-from tuner.analysis.baselines import Settling
+from tuner.analysis.baselines import DriftCorrector
 from tuner.analysis.equivalence import by_samples
-from tuner.analysis.winner import answer_of
+from tuner.analysis.winner import find_answer
 from tuner.config.schema import Sweep
 from tuner.core.errors import UserError
 from tuner.dashboard.notes import study_note
-from tuner.dashboard.shown import Layout, Shown
+from tuner.dashboard.shown import DashboardSchema, DashboardTrial
 from tuner.dashboard.study import StoredStudy
-from tuner.dashboard.trials import brief_trial, on_axes, params_of, shown_trial
-from tuner.execution.progress import Phase, Progress, Standing
+from tuner.dashboard.trials import brief_trial, on_axes, shown_trial, trial_params
+from tuner.execution.progress import Phase, Progress, SweepProgress
 from tuner.runs.raw_samples import RawSamples
 from tuner.runs.records import TrialRecord
 from tuner.runs.run import Run
@@ -26,7 +26,7 @@ CHUNK = 250
 CUT_OFF = "the run stopped before it was measured, it is in no ledger line"
 
 
-def shown_of(records: Sequence[TrialRecord]) -> Sequence[TrialRecord]:
+def records_to_show(records: Sequence[TrialRecord]) -> Sequence[TrialRecord]:
     """Those lines that the study is made of: all, or the newest of very many."""
     return records[-MOST_SHOWN:]
 
@@ -34,15 +34,17 @@ def shown_of(records: Sequence[TrialRecord]) -> Sequence[TrialRecord]:
 class Showing:
     """Keeps the dashboard's study at what the ledger says, and listens to the run for that."""
 
-    def __init__(self, run: Run, sweep: Sweep, layout: Layout, stored: StoredStudy | None) -> None:
+    def __init__(
+        self, run: Run, sweep: Sweep, layout: DashboardSchema, stored: StoredStudy | None
+    ) -> None:
         """Shows what the ledger has already; without a study there is nothing to keep."""
         self._run, self._sweep, self._layout, self._stored = run, sweep, layout, stored
-        self._settling = Settling(run, sweep.search.objective.metric, RawSamples(run))
+        self._settling = DriftCorrector(run, sweep.search.objective.metric, RawSamples(run))
         self._shown = 0
         self._begun: int | None = None
         if stored is not None:
             records = run.records()
-            shown = shown_of(records)
+            shown = records_to_show(records)
             for start in range(0, len(shown), CHUNK):
                 some = shown[start : start + CHUNK]
                 stored.add([self._in_short(record, records) for record in some])
@@ -62,9 +64,9 @@ class Showing:
             return
         self._begun = phase.trial
         what = "no speculation" if phase.point is None else phase.point.label()
-        params = params_of(self._sweep, phase.point)
+        params = trial_params(self._sweep, phase.point)
         self._stored.begin(
-            Shown(
+            DashboardTrial(
                 params=on_axes(params, self._layout),
                 state="running",
                 attributes={"configuration": what, "role": phase.role},
@@ -88,13 +90,13 @@ class Showing:
             self._stored.give_up(CUT_OFF)
             self._describe(by_all=True)
 
-    def _in_short(self, record: TrialRecord, records: Sequence[TrialRecord]) -> Shown:
+    def _in_short(self, record: TrialRecord, records: Sequence[TrialRecord]) -> DashboardTrial:
         """An old one of many in few words."""
         if len(records) > DETAILED and record.trial < records[-DETAILED].trial:
             return brief_trial(self._sweep, self._layout, record)
         return self._of(record)
 
-    def _of(self, record: TrialRecord) -> Shown:
+    def _of(self, record: TrialRecord) -> DashboardTrial:
         return shown_trial(self._run, self._sweep, self._layout, record)
 
     def _describe(self, *, by_all: bool) -> None:
@@ -106,18 +108,18 @@ class Showing:
         """As the report has it, over all launches of the baseline and by all samples; while trials
         come, by the lines alone, which takes no longer with each of them."""
         spec = self._sweep.search.objective
-        best, value = answer_of(self._run.ledger(), spec)
+        best, value = find_answer(self._run.ledger(), spec)
         if by_all:
             with suppress(UserError):  # the run itself says which samples are broken
                 settled = self._settling.settled()
-                best, value = answer_of(settled.ledger, spec, by_samples(settled, spec))
+                best, value = find_answer(settled.ledger, spec, by_samples(settled, spec))
         if best is None or value is None:
             measured = self._run.ledger().baseline is not None
             return "no speculation" if measured else "nothing is measured yet"
         return f"trial {best.trial}: {best.label}, {value:.3f} times the baseline"
 
 
-class Watched:
+class DashboardListener:
     """A run's listener that keeps the dashboard up as well; see `Progress`."""
 
     def __init__(self, progress: Progress, showing: Showing) -> None:
@@ -127,7 +129,7 @@ class Watched:
         self._showing.launching(phase)
         self._progress.phase(phase)
 
-    def recorded(self, record: TrialRecord, standing: Standing) -> None:
+    def recorded(self, record: TrialRecord, standing: SweepProgress) -> None:
         self._showing.catch_up()
         self._progress.recorded(record, standing)
 

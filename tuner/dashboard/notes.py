@@ -3,11 +3,11 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.analysis.winner import objective_of
-from tuner.config.load_level import at, axis, level_of
+from tuner.analysis.winner import read_objective
+from tuner.config.load_level import at, axis, parse_level
 from tuner.config.schema import Sweep
 from tuner.core.markdown import MISSING, block, code, escaped, markdown_table
-from tuner.runs.latency_limits import broken_words
+from tuner.runs.latency_limits import describe_broken_limits
 from tuner.runs.ledger import is_simulated
 from tuner.runs.records import TrialRecord
 from tuner.runs.run import Run
@@ -35,16 +35,15 @@ def trial_note(record: TrialRecord, sweep: Sweep) -> str:
     """What a trial is, what came of it, why it was launched, its doubts and its launch."""
     what = "" if record.at is None else f" {code(record.at.label())}"
     parts = [f"{_ROLES[record.role]}{what}"]
-    value = objective_of(record, sweep.search.objective)
+    value = read_objective(record, sweep.search.objective)
     if record.role != "baseline" and value is not None:
         parts.append(f"**{value:.3f} times the baseline** ({_kind(sweep)}).")
     if record.failure is not None:
         kind = "It cannot be served" if record.outcome == "infeasible" else "It failed"
         parts.append(f"**{kind}: {escaped(record.failure)}.** {escaped(record.message or '')}")
     if record.broken:
-        parts.append(
-            f"**It breaks limits:** {escaped(broken_words(record.broken, record.metrics))}."
-        )
+        broken = escaped(describe_broken_limits(record.broken, record.metrics))
+        parts.append(f"**It breaks limits:** {broken}.")
     if record.metrics:
         parts.append(_figures(record.metrics))
     if record.decision is not None:
@@ -66,7 +65,9 @@ def _figures(metrics: Mapping[str, Mapping[str, Any]]) -> str:
         for level, figures in metrics.items()
     ]
     return markdown_table(
-        [axis([level_of(each) for each in metrics]), *_COLUMNS.values(), "speed-up (95 %)"], rows, 0
+        [axis([parse_level(each) for each in metrics]), *_COLUMNS.values(), "speed-up (95 %)"],
+        rows,
+        0,
     )
 
 

@@ -22,7 +22,7 @@ CONSTRAINTS = "constraints"
 
 
 @dataclass(frozen=True)
-class Layout:
+class DashboardSchema:
     """What is the same for all trials of a study."""
 
     name: str
@@ -39,7 +39,7 @@ class Layout:
 
 
 @dataclass(frozen=True)
-class Shown:
+class DashboardTrial:
     """One trial. Its number is its place: trials are shown in the ledger's order."""
 
     params: Mapping[str, Any]

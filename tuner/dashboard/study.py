@@ -13,8 +13,8 @@ from optuna.trial import TrialState
 from tuner.dashboard.added import add_finished, delete
 from tuner.dashboard.attributes import Attributes, Kind, forget_params, note_attributes, put
 from tuner.dashboard.run_files import artifact_id, linked
-from tuner.dashboard.shown import Layout, Shown
-from tuner.search.optuna_storage import StorageUnusable, open_storage, reason_of, sqlite_url
+from tuner.dashboard.shown import DashboardSchema, DashboardTrial
+from tuner.search.optuna_storage import StorageUnusable, database_reason, open_storage, sqlite_url
 
 VERSION = 1
 """Of what is written of a trial. A study of another one is not shown but made anew."""
@@ -40,7 +40,7 @@ def _kept(
         except KeyError:  # Optuna's way to say that the study was deleted, in the dashboard say
             study.lost = "the study is gone"
         except Exception as error:  # as in open_storage
-            study.lost = reason_of(error)
+            study.lost = database_reason(error)
 
     return guarded
 
@@ -53,7 +53,7 @@ class StoredStudy:
     showing and not the run; `lost` then says why.
     """
 
-    def __init__(self, url: str, layout: Layout, *, is_derived: bool = False) -> None:
+    def __init__(self, url: str, layout: DashboardSchema, *, is_derived: bool = False) -> None:
         """Create the study, in the place of an earlier one of the same owner.
 
         `is_derived`: see `open_storage`. Raises StorageUnusable where the storage cannot be used
@@ -84,7 +84,7 @@ class StoredStudy:
             reason = f"it has another run's study {layout.name}, remove it there"
             raise StorageUnusable(reason) from error
         except Exception as error:  # as in open_storage
-            raise StorageUnusable(reason_of(error)) from error
+            raise StorageUnusable(database_reason(error)) from error
 
     @property
     def storage(self) -> RDBStorage:
@@ -92,7 +92,7 @@ class StoredStudy:
         return self._storage
 
     @_kept
-    def add(self, trials: Sequence[Shown]) -> None:
+    def add(self, trials: Sequence[DashboardTrial]) -> None:
         """Add finished trials."""
         notes: dict[str, Any] = {}
         attributes: dict[int, Mapping[str, Any]] = {}
@@ -106,7 +106,7 @@ class StoredStudy:
         put(self._storage, {"study": {self._id: notes}}, are_new=True)
 
     @_kept
-    def begin(self, trial: Shown) -> None:
+    def begin(self, trial: DashboardTrial) -> None:
         """Show a trial that has just begun; `finish` or `give_up` ends it."""
         self.give_up("another trial began")
         frozen = trial.frozen(self._distributions, linked(trial.files))
@@ -117,7 +117,7 @@ class StoredStudy:
         put(self._storage, {"trial_user": known, "study": {self._id: note}})
 
     @_kept
-    def finish(self, trial: Shown) -> None:
+    def finish(self, trial: DashboardTrial) -> None:
         """Show the trial that was begun as what it became; `add` it where none was.
 
         Its state is written last: who sees it finished sees all of it.
@@ -172,14 +172,14 @@ class StoredStudy:
             how = self._distributions[name]
             self._storage.set_trial_param(number, name, how.to_internal_repr(value), how)
 
-    def _note(self, trial: Shown, number: int, version: int = 1) -> dict[str, Any]:
+    def _note(self, trial: DashboardTrial, number: int, version: int = 1) -> dict[str, Any]:
         """A trial's note, with links to its files, as attributes of the study."""
         links = [f"[{f}](/artifacts/{self._id}/{number}/{artifact_id(f)})" for f in trial.files]
         files = [f"Files: {', '.join(links)}"] if links else []
         return note_attributes("\n\n".join([trial.note, *files]), number, version)
 
 
-def open_own_study(file: Path, layout: Layout) -> tuple[StoredStudy | None, str | None]:
+def open_own_study(file: Path, layout: DashboardSchema) -> tuple[StoredStudy | None, str | None]:
     """The study in a run's own SQLite file, and a sentence where that was not plain.
 
     The file is derived, so nothing about it stops a run: a broken one is set aside (`.broken`) and
@@ -220,7 +220,7 @@ def find(storage: RDBStorage, name: str, owner: str) -> Found | None:
                 count = sum(not trial.user_attrs.get(_CUT_OFF) for trial in there)
                 return Found(each._study_id, count, whole and written)
     except Exception as error:  # as in open_storage
-        raise StorageUnusable(reason_of(error)) from error
+        raise StorageUnusable(database_reason(error)) from error
     return None
 
 
@@ -232,4 +232,4 @@ def link_files(storage: RDBStorage, study: int, files: Sequence[str]) -> None:
             if there.get(key) != value:
                 storage.set_study_system_attr(study, key, value)
     except Exception as error:  # as in open_storage
-        raise StorageUnusable(reason_of(error)) from error
+        raise StorageUnusable(database_reason(error)) from error

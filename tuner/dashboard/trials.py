@@ -5,15 +5,15 @@ from datetime import datetime, timedelta
 from itertools import islice
 from typing import Any
 
-from tuner.analysis.winner import objective_of
+from tuner.analysis.winner import read_objective
 from tuner.config.field_types import UNSET
-from tuner.config.load_level import Rate, at, level_of
+from tuner.config.load_level import Rate, at, parse_level
 from tuner.config.point import Point
 from tuner.config.schema import Sweep, objective_levels
 from tuner.config.yaml_document import shortened
 from tuner.dashboard.notes import trial_note
-from tuner.dashboard.shown import Layout, Shown, State
-from tuner.runs.latency_limits import broken_words, excess
+from tuner.dashboard.shown import DashboardSchema, DashboardTrial, State
+from tuner.runs.latency_limits import describe_broken_limits, excess
 from tuner.runs.records import TrialRecord
 from tuner.runs.run import Run
 from tuner.server.base import server_config
@@ -21,7 +21,7 @@ from tuner.server.base import server_config
 _BRIEF = ("configuration", "role", "trial")
 
 
-def layout_of(run: Run, sweep: Sweep, points: Sequence[Point]) -> Layout:
+def make_schema(run: Run, sweep: Sweep, points: Sequence[Point]) -> DashboardSchema:
     """A run's study: an axis for every setting in which `points` or the ledger's points differ.
 
     Without speculation steps, topk, tokens and the draft's TP are 0: the baseline is on every axis.
@@ -30,10 +30,10 @@ def layout_of(run: Run, sweep: Sweep, points: Sequence[Point]) -> Layout:
     names = tuple(f"speed-up {at(level)}" for level in levels)
     measured = (record.at for record in run.records() if record.role != "plain")
     own = {**dict.fromkeys(points), **dict.fromkeys(at for at in measured if at is not None)}
-    axes = {name: {(type(value), value): 0} for name, value in params_of(sweep, None).items()}
+    axes = {name: {(type(value), value): 0} for name, value in trial_params(sweep, None).items()}
     """Values by axis, each with how many points have it; less the baseline's own."""
     for point in own:
-        for name, value in params_of(sweep, point).items():
+        for name, value in trial_params(sweep, point).items():
             counts = axes.setdefault(name, {})
             counts[type(value), value] = counts.get((type(value), value), 0) + 1
     if axes.get("eagle_topk", {}).get((int, 1), 0) == len(own):  # tokens follow from num_steps
@@ -41,7 +41,7 @@ def layout_of(run: Run, sweep: Sweep, points: Sequence[Point]) -> Layout:
     differing = [name for name, counts in axes.items() if _differs(counts.values(), len(own))]
     spec = sweep.search.objective
     over = spec.over if spec.level is None else at(spec.level)
-    return Layout(
+    return DashboardSchema(
         run.id,
         run.settings.identity,
         names or (f"speed-up ({over})",),
@@ -55,7 +55,7 @@ def _differs(counts: Collection[int], points: int) -> bool:
     return len(had) + (sum(had) < points) > 1
 
 
-def params_of(sweep: Sweep, point: Point | None) -> dict[str, Any]:
+def trial_params(sweep: Sweep, point: Point | None) -> dict[str, Any]:
     """The settings of a point, or of the baseline, by the names of the sweep file."""
     named: dict[str, Any] = {}
     for name in ("num_steps", "eagle_topk", "num_draft_tokens", "draft_tp"):
@@ -76,7 +76,7 @@ def params_of(sweep: Sweep, point: Point | None) -> dict[str, Any]:
     return named
 
 
-def on_axes(params: Mapping[str, Any], layout: Layout) -> dict[str, Any]:
+def on_axes(params: Mapping[str, Any], layout: DashboardSchema) -> dict[str, Any]:
     """A value on every axis: settings without speculation have no draft, as the baseline has 0."""
     return {axis: params.get(axis, 0) for axis in layout.axes}
 
@@ -85,11 +85,11 @@ def _plain(value: Any) -> Any:
     return " ".join(map(str, value)) if isinstance(value, list) else value
 
 
-def brief_trial(sweep: Sweep, layout: Layout, record: TrialRecord) -> Shown:
+def brief_trial(sweep: Sweep, layout: DashboardSchema, record: TrialRecord) -> DashboardTrial:
     """A ledger line with its parameters and its value alone."""
     values = _values(sweep, record)
-    return Shown(
-        params=on_axes(params_of(sweep, record.at), layout),
+    return DashboardTrial(
+        params=on_axes(trial_params(sweep, record.at), layout),
         state=_state(record, values),
         values=values,
         attributes=dict(islice(_attributes(record), len(_BRIEF))),
@@ -99,7 +99,9 @@ def brief_trial(sweep: Sweep, layout: Layout, record: TrialRecord) -> Shown:
     )
 
 
-def shown_trial(run: Run, sweep: Sweep, layout: Layout, record: TrialRecord) -> Shown:
+def shown_trial(
+    run: Run, sweep: Sweep, layout: DashboardSchema, record: TrialRecord
+) -> DashboardTrial:
     """A ledger line as the dashboard shows it.
 
     It ended, as far as the ledger tells, when its launch and its load were over.
@@ -108,8 +110,8 @@ def shown_trial(run: Run, sweep: Sweep, layout: Layout, record: TrialRecord) -> 
     seconds = (record.launch_s or 0) + (record.measured_s or 0)
     values = _values(sweep, record)
     files = [run.relative(run.log_file(record.launch_id)), record.samples]
-    return Shown(
-        params=on_axes(params_of(sweep, record.at), layout),
+    return DashboardTrial(
+        params=on_axes(trial_params(sweep, record.at), layout),
         state=_state(record, values),
         values=values,
         attributes=dict(_attributes(record)),
@@ -132,7 +134,7 @@ def _values(sweep: Sweep, record: TrialRecord) -> tuple[float, ...]:
     levels = objective_levels(sweep)
     if record.role == "baseline":
         return (1.0,) * max(1, len(levels)) if record.outcome == "ok" else ()
-    value = objective_of(record, sweep.search.objective)
+    value = read_objective(record, sweep.search.objective)
     if value is None or not levels:
         return () if value is None else (value,)
     ratios = [record.metrics.get(str(level), {}).get("speedup") for level in levels]
@@ -156,10 +158,10 @@ def _attributes(record: TrialRecord) -> Iterator[tuple[str, Any]]:
         if (value := getattr(record, name)) is not None:
             yield name, value
     if record.broken:
-        yield "limits", shortened(broken_words(record.broken, record.metrics))
+        yield "limits", shortened(describe_broken_limits(record.broken, record.metrics))
     yield "doubts", sum(check.get("level") == "doubt" for check in record.checks)
     for level, figures in record.metrics.items():
-        is_rate = isinstance(level_of(level), Rate)
+        is_rate = isinstance(parse_level(level), Rate)
         yield from _flat(f"r{level[:-2]}" if is_rate else f"c{level}", figures)
 
 

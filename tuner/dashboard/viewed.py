@@ -7,9 +7,9 @@ from tuner.config.credentials import revealed
 from tuner.config.space import Space
 from tuner.config.yaml_document import read_document
 from tuner.core.errors import UserError
-from tuner.dashboard.live import Showing, shown_of
+from tuner.dashboard.live import Showing, records_to_show
 from tuner.dashboard.study import StoredStudy, find, link_files
-from tuner.dashboard.trials import layout_of
+from tuner.dashboard.trials import make_schema
 from tuner.runs.run import Run
 from tuner.search.optuna_storage import Storage, StorageUnusable, open_storage, sqlite_url
 
@@ -31,7 +31,7 @@ def study_to_view(run: Run) -> tuple[Storage, str | None]:
     if not run.records():
         raise UserError("this run has measured nothing yet, wait for its baseline", run.path)
     space = Space.from_sweep(sweep, read_document(run.sweep_text(), str(run.sweep_file)))
-    layout = layout_of(run, sweep, space.points)
+    layout = make_schema(run, sweep, space.points)
     stored = StoredStudy(IN_MEMORY, layout)
     showing = Showing(run, sweep, layout, stored)
     if showing.lost is not None:
@@ -57,7 +57,7 @@ def _own_study(run: Run) -> tuple[Storage | None, str]:
     if found is None:
         return None, f"{name} has no study of this run"
     if not run.is_being_written and not (
-        found.is_whole and found.trials == len(shown_of(run.records()))
+        found.is_whole and found.trials == len(records_to_show(run.records()))
     ):
         return None, f"{name} is not what the ledger says"
     _link(run, storage)

@@ -17,7 +17,7 @@ from tuner.server.base import Checked, Command, ServerConfig, Tokenised
 from tuner.server.gpu_sampler import ServerGpus
 from tuner.server.http_api import ServerApi
 from tuner.sglang.dialect import SGLANG
-from tuner.sglang.flags import speculation_of
+from tuner.sglang.flags import running_point
 from tuner.sglang.tokenizer import Tokeniser, default_python
 
 
@@ -111,6 +111,6 @@ class EndpointEngine:
         return Tokeniser(self._python, model, server)(prompts)
 
     @staticmethod
-    def point_of(info: Mapping[str, Any]) -> Point | None:
+    def running_point(info: Mapping[str, Any]) -> Point | None:
         """The speculation that the server runs with, from its `info`; None: none."""
-        return speculation_of(info)
+        return running_point(info)

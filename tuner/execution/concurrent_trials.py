@@ -5,7 +5,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
 
-from tuner.execution.executor import Launches, Performed, Places
+from tuner.execution.executor import Executor, JobResult, Launches
 from tuner.runs.records import TrialRecord
 
 Tag = TypeVar("Tag")
@@ -18,10 +18,10 @@ class _Flying(Generic[Tag]):
 
 
 @dataclass
-class Flight(Generic[Tag]):
+class TrialPool(Generic[Tag]):
     """What was begun in some places and is not over. One thread, which is the ledger's."""
 
-    places: Places
+    places: Executor
     _running: dict[int, _Flying[Tag]] = field(default_factory=dict)
     """By the identity of the job that is being performed."""
 
@@ -62,7 +62,7 @@ class Flight(Generic[Tag]):
         self._running.clear()
 
     def _submit(
-        self, flying: _Flying[Tag], performed: Performed | None
+        self, flying: _Flying[Tag], performed: JobResult | None
     ) -> Sequence[TrialRecord] | None:
         """The next launch; or, where there is none, what was recorded."""
         try:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from tuner.config.load_level import Level, at
 from tuner.config.point import Point
 from tuner.config.schema import Sweep
-from tuner.execution.measurement import Stop, Taken, Windows
+from tuner.execution.measurement import PointMeasurement, Stop, Windows
 from tuner.metrics.early_stopping import LEVEL, MARGIN, WindowSpread, clearly_slower, half_width
 from tuner.metrics.statistics import pooled
 from tuner.runs.records import SLOWER
@@ -38,7 +38,7 @@ class Race:
     """A point that runs no race."""
 
     def judge(
-        self, sweep: Sweep, level: Level, lanes: Mapping[Point | None, Taken]
+        self, sweep: Sweep, level: Level, lanes: Mapping[Point | None, PointMeasurement]
     ) -> dict[Point | None, Stop]:
         """Points of `lanes`, all with as many windows at this level, that are clearly slower."""
         found = {
@@ -48,7 +48,9 @@ class Race:
         }
         return {point: stop for point, stop in found.items() if stop is not None}
 
-    def unsettled(self, sweep: Sweep, lanes: Mapping[Point | None, Taken]) -> list[Point | None]:
+    def unsettled(
+        self, sweep: Sweep, lanes: Mapping[Point | None, PointMeasurement]
+    ) -> list[Point | None]:
         """Points that were slower at a level and yet are not behind in the objective."""
         whole = [taken.windows for taken in lanes.values() if not taken.slower_at]
         values = [self._value(sweep, each) for each in (self.rival, *whole)]
@@ -62,7 +64,11 @@ class Race:
         ]
 
     def _slower(
-        self, sweep: Sweep, level: Level, point: Point | None, lanes: Mapping[Point | None, Taken]
+        self,
+        sweep: Sweep,
+        level: Level,
+        point: Point | None,
+        lanes: Mapping[Point | None, PointMeasurement],
     ) -> Stop | None:
         """Against the incumbent, and against the fastest of those that share the launch."""
         metric = sweep.search.objective.metric
@@ -99,7 +105,7 @@ class Race:
         return objective(ratios, sweep.search.objective)
 
 
-def tight(sweep: Sweep, level: Level, taken: Taken) -> Stop | None:
+def is_precise_enough(sweep: Sweep, level: Level, taken: PointMeasurement) -> Stop | None:
     """Why a level needs no further window though nobody is faster: `measure.target_width`."""
     target, metric = sweep.measure.target_width, sweep.search.objective.metric
     width = half_width(taken.windows[level], metric) if target is not None else None

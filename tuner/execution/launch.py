@@ -15,10 +15,10 @@ from tuner.config.load_level import Level
 from tuner.config.point import Point
 from tuner.config.schema import Sweep
 from tuner.core.errors import EngineFailure
-from tuner.execution.early_stopping import Race, tight
-from tuner.execution.measurement import Stop, Taken
+from tuner.execution.early_stopping import Race, is_precise_enough
+from tuner.execution.measurement import PointMeasurement, Stop
 from tuner.execution.progress import Phase
-from tuner.execution.step_blocks import block_of, steps_of
+from tuner.execution.step_blocks import chain_length, partial_block
 from tuner.loadgen.client import Kept, Load, judge, run_window
 from tuner.metrics.samples import Request, Window
 from tuner.runs.run_folder import RunFolder
@@ -40,7 +40,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass
-class Attempt:
+class LaunchResult:
     """What one launch has brought so far; it stays when the launch fails."""
 
     launch_id: int
@@ -50,13 +50,13 @@ class Attempt:
     """What the server says of itself, once it has started."""
     engine_version: str | None = None
     launch_s: float | None = None
-    taken: dict[Point | None, Taken] = field(default_factory=dict)
+    taken: dict[Point | None, PointMeasurement] = field(default_factory=dict)
     failure: EngineFailure | None = None
     stop_failure: EngineFailure | None = None
 
 
 @dataclass(frozen=True)
-class Rig:
+class LaunchContext:
     """Everything that is the same for each launch of a run; see `job.bare`."""
 
     engine: Engine
@@ -80,17 +80,17 @@ class Rig:
         race: Race | None = None,
         *,
         held_out: bool = False,
-    ) -> Attempt:
+    ) -> LaunchResult:
         """Launch once for the phase's point, and measure those `along` in turns with it.
 
         They and the point are of one block; the trials are numbered from the phase's on. Without
         a `race` no window is left out for being slower. `held_out` measures the phase's point on
         those prompts too, afterwards. What went wrong is in the attempt, not raised.
         """
-        attempt, config = Attempt(launch_id), config_of(self.sweep, phase)
+        attempt, config = LaunchResult(launch_id), phase_config(self.sweep, phase)
         if along:
             assert phase.point is not None
-            block = block_of((phase.point, *along))
+            block = partial_block((phase.point, *along))
             attempt.warm_steps, config = block.steps, block.config(self.sweep)
         self.report(phase)
         try:
@@ -117,7 +117,7 @@ class Rig:
                 _stop(server, attempt)
         return attempt
 
-    def is_complete(self, taken: Taken | None) -> bool:
+    def is_complete(self, taken: PointMeasurement | None) -> bool:
         """Every window of every level is there, or was left out in a race."""
         repeats = self.sweep.measure.windows
         return taken is not None and all(
@@ -125,11 +125,11 @@ class Rig:
         )
 
     def _load(
-        self, server: Server, phases: Sequence[Phase], attempt: Attempt, race: Race | None
+        self, server: Server, phases: Sequence[Phase], attempt: LaunchResult, race: Race | None
     ) -> None:
         """Every level's warm-ups and windows. Raises EngineFailure."""
         for phase in phases:
-            attempt.taken[phase.point] = Taken()
+            attempt.taken[phase.point] = PointMeasurement()
         self._levels(server, phases, attempt, race)
         while race is not None and (close := race.unsettled(self.sweep, attempt.taken)):
             for point in close:
@@ -138,7 +138,7 @@ class Rig:
         if self.task and phases[0].role in ("baseline", "confirm"):
             self._ask(server, phases[0], attempt)
 
-    def _load_held_out(self, server: Server, phase: Phase, attempt: Attempt) -> None:
+    def _load_held_out(self, server: Server, phase: Phase, attempt: LaunchResult) -> None:
         """As many windows of the other prompts, on the warm server. Raises EngineFailure."""
         taken = attempt.taken[phase.point]
         for level, requests in self.held_out.items():
@@ -152,7 +152,7 @@ class Rig:
                 taken.seconds = (taken.seconds or 0.0) + time.monotonic() - began
 
     def _levels(
-        self, server: Server, phases: Sequence[Phase], attempt: Attempt, race: Race | None
+        self, server: Server, phases: Sequence[Phase], attempt: LaunchResult, race: Race | None
     ) -> None:
         """The windows that are missing, level by level. Raises EngineFailure."""
         repeats, taken = self.sweep.measure.windows, attempt.taken
@@ -172,14 +172,16 @@ class Rig:
                         taken[point].stopped[level] = stop
 
     def _stops(
-        self, level: Level, lanes: Mapping[Point | None, Taken], race: Race | None
+        self, level: Level, lanes: Mapping[Point | None, PointMeasurement], race: Race | None
     ) -> dict[Point | None, Stop]:
         """Points that need no further window at the level."""
-        each = {point: tight(self.sweep, level, taken) for point, taken in lanes.items()}
+        each = {
+            point: is_precise_enough(self.sweep, level, taken) for point, taken in lanes.items()
+        }
         stops = {point: stop for point, stop in each.items() if stop is not None}
         return stops if race is None else {**stops, **race.judge(self.sweep, level, lanes)}
 
-    def _warm_up(self, server: Server, phase: Phase, attempt: Attempt) -> None:
+    def _warm_up(self, server: Server, phase: Phase, attempt: LaunchResult) -> None:
         """Requests at the phase's level that are not counted. Raises EngineFailure."""
         assert phase.concurrency is not None
         level = phase.concurrency
@@ -192,7 +194,7 @@ class Rig:
         self._window(server, requests, level)
         attempt.taken[phase.point].warming_s += time.monotonic() - began
 
-    def _measure(self, server: Server, phase: Phase, attempt: Attempt) -> None:
+    def _measure(self, server: Server, phase: Phase, attempt: LaunchResult) -> None:
         """A window at the phase's level. Raises EngineFailure."""
         level = phase.concurrency
         assert level is not None
@@ -205,7 +207,7 @@ class Rig:
         window = replace(window, gpus=watch.traces, engine=server.counters())
         attempt.taken[phase.point].add(level, window, time.monotonic() - began)
 
-    def _ask(self, server: Server, phase: Phase, attempt: Attempt) -> None:
+    def _ask(self, server: Server, phase: Phase, attempt: LaunchResult) -> None:
         """The task, once, at the lowest concurrency. Raises EngineFailure."""
         level = min(self.requests)
         self.report(replace(phase, doing="measuring", concurrency=level))
@@ -221,13 +223,13 @@ class Rig:
         attempt.taken[phase.point].task = self._send(server, self.task, load)
 
     @staticmethod
-    def _turn_to(server: Server, phase: Phase, attempt: Attempt) -> None:
+    def _turn_to(server: Server, phase: Phase, attempt: LaunchResult) -> None:
         """Give a shared server the phase's chain length. Raises EngineFailure."""
         if not attempt.warm_steps:
             return
         assert phase.point is not None
         server.flush_cache()  # answers when the last window's requests have left the server
-        server.set_steps(steps_of(phase.point))
+        server.set_steps(chain_length(phase.point))
 
     def _kept(self, phase: Phase) -> Kept:
         """What stays of a window's answers: the first window's, which the comparison needs, and
@@ -261,14 +263,14 @@ class Rig:
         return window
 
 
-def config_of(sweep: Sweep, phase: Phase) -> ServerConfig:
+def phase_config(sweep: Sweep, phase: Phase) -> ServerConfig:
     """The server of a phase's point with a launch of its own."""
     if phase.role == "plain" and phase.point is not None:
         return plain_config(sweep, phase.point)
     return server_config(sweep, phase.point)
 
 
-def _stop(server: Server, attempt: Attempt) -> None:
+def _stop(server: Server, attempt: LaunchResult) -> None:
     try:
         server.stop()
     except EngineFailure as failure:
@@ -287,14 +289,14 @@ def _tell_death(server: Server) -> None:
         time.sleep(0.05)
 
 
-class Turn(Protocol):
+class LaunchTurn(Protocol):
     """A prompt, or the request that it becomes."""
 
     @property
     def follows(self) -> bool: ...
 
 
-_Turn = TypeVar("_Turn", bound=Turn)
+_Turn = TypeVar("_Turn", bound=LaunchTurn)
 
 
 def load_at(sweep: Sweep, level: Level) -> Load:
@@ -323,7 +325,7 @@ def warm_up(sweep: Sweep, level: Level, requests: Sequence[_Turn]) -> tuple[_Tur
     return tuple(requests[index % len(requests)] for index in range(asked))
 
 
-def _filling(requests: Sequence[Turn], streams: int) -> int:
+def _filling(requests: Sequence[LaunchTurn], streams: int) -> int:
     """The first so many requests have one for every stream: a conversation's turns share one."""
     begin = [at for at, request in enumerate(requests) if not request.follows]
     return begin[min(streams, len(begin)) - 1] + 1

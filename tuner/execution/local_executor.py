@@ -23,8 +23,8 @@ from types import FrameType
 from typing import Any
 
 from tuner.core.errors import UserError
-from tuner.execution.executor import Finished, Job, Performed, lost, perform, report_over
-from tuner.execution.launch import Rig
+from tuner.execution.executor import FinishedJob, JobResult, LaunchJob, lost, perform, report_over
+from tuner.execution.launch import LaunchContext
 from tuner.execution.progress import Phase
 from tuner.execution.slot_layout import VISIBLE, Slot
 from tuner.server.pid_file import SUFFIX, end_left_behind
@@ -40,25 +40,27 @@ class _Worker:
     slot: Slot
     process: BaseProcess | None = None
     pipe: "Connection[Any, Any] | None" = None
-    job: Job | None = None
+    job: LaunchJob | None = None
     alone: bool = True
 
 
 class Slots:
     """See `places.Places`. `report` hears phases with the slot's name in `place`."""
 
-    def __init__(self, rig: Rig, slots: tuple[Slot, ...], report: Callable[[Phase], None]) -> None:
+    def __init__(
+        self, rig: LaunchContext, slots: tuple[Slot, ...], report: Callable[[Phase], None]
+    ) -> None:
         """`rig` can be pickled (`job.bare`). Processes are started with the first job."""
         self._rig, self._report = rig, report
         self._workers = [_Worker(slot) for slot in slots]
-        self._through: deque[Finished] = deque()
+        self._through: deque[FinishedJob] = deque()
 
     @property
     def count(self) -> int:
         """The slots."""
         return len(self._workers)
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: LaunchJob) -> None:
         """Give a job to the first slot that is free."""
         worker = next(each for each in self._workers if each.job is None)
         busy = [each for each in self._workers if each.job is not None]
@@ -71,7 +73,7 @@ class Slots:
         with suppress(OSError):  # its process died meanwhile: `wait` sees that
             worker.pipe.send(job)
 
-    def wait(self) -> Finished:
+    def wait(self) -> FinishedJob:
         """The next job that is through, whichever slot has it."""
         while not self._through:
             busy = [each for each in self._workers if each.job is not None]
@@ -83,7 +85,7 @@ class Slots:
         report_over(finished, self._report)
         return finished
 
-    def close(self) -> list[Finished]:
+    def close(self) -> list[FinishedJob]:
         """End every process; each stops its server."""
         for worker in self._workers:
             if worker.process is not None and worker.process.is_alive():
@@ -126,9 +128,9 @@ class Slots:
             raise RuntimeError(f"{worker.slot.name}: {value}")
         self._end(worker, job, value)
 
-    def _end(self, worker: _Worker, job: Job, performed: Performed) -> None:
+    def _end(self, worker: _Worker, job: LaunchJob, performed: JobResult) -> None:
         line = worker.slot.line(alone=worker.alone, slots=self.count)
-        self._through.append(Finished(job, replace(performed, place=line)))
+        self._through.append(FinishedJob(job, replace(performed, place=line)))
 
     def _lose(self, worker: _Worker) -> None:
         """Its process is gone: so is its job, and its server must be."""
@@ -168,7 +170,7 @@ class Slots:
         return code
 
 
-def _serve(pipe: "Connection[Any, Any]", slot: Slot, rig: Rig) -> None:
+def _serve(pipe: "Connection[Any, Any]", slot: Slot, rig: LaunchContext) -> None:
     """A slot's process: jobs from the pipe, phases and outcomes into it, until it is closed."""
     os.setsid()
     signal.signal(signal.SIGINT, signal.SIG_IGN)
@@ -179,7 +181,7 @@ def _serve(pipe: "Connection[Any, Any]", slot: Slot, rig: Rig) -> None:
         if slot.cpus is not None:
             with suppress(OSError):  # a container that may not: the server runs all the same
                 os.sched_setaffinity(0, slot.cpus)
-        jobs: SimpleQueue[Job] = SimpleQueue()
+        jobs: SimpleQueue[LaunchJob] = SimpleQueue()
         threading.Thread(target=_listen, args=(pipe, jobs), daemon=True).start()
         while True:
             _perform(pipe, rig, jobs.get())
@@ -198,7 +200,7 @@ class _Once:
             raise KeyboardInterrupt
 
 
-def _listen(pipe: "Connection[Any, Any]", jobs: "SimpleQueue[Job]") -> None:
+def _listen(pipe: "Connection[Any, Any]", jobs: "SimpleQueue[LaunchJob]") -> None:
     """Read jobs; where specbench is gone, end this process, its server first."""
     with suppress(EOFError, OSError):
         while True:
@@ -206,7 +208,7 @@ def _listen(pipe: "Connection[Any, Any]", jobs: "SimpleQueue[Job]") -> None:
     os.kill(os.getpid(), signal.SIGTERM)
 
 
-def _perform(pipe: "Connection[Any, Any]", rig: Rig, job: Job) -> None:
+def _perform(pipe: "Connection[Any, Any]", rig: LaunchContext, job: LaunchJob) -> None:
     def report(phase: Phase) -> None:
         try:
             pipe.send(("phase", phase))

@@ -21,7 +21,7 @@ class Stop:
 
 
 @dataclass
-class Taken:
+class PointMeasurement:
     """What one launch has brought of one point so far."""
 
     windows: dict[Level, list[Window]] = field(default_factory=dict)

@@ -34,7 +34,7 @@ class Phase:
 
 
 @dataclass(frozen=True)
-class Standing:
+class SweepProgress:
     """How far the run is, after a trial."""
 
     done: int
@@ -56,7 +56,7 @@ class Progress(Protocol):
     def phase(self, phase: Phase) -> None:
         """A trial does something else now."""
 
-    def recorded(self, record: TrialRecord, standing: Standing) -> None:
+    def recorded(self, record: TrialRecord, standing: SweepProgress) -> None:
         """A trial ended and is in the ledger."""
 
     def step(self, message: str) -> None:

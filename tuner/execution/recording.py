@@ -10,12 +10,12 @@ from tuner.config.schema import Sweep
 from tuner.config.synthetic import no_output_to_compare
 from tuner.config.task_dataset import last_number
 from tuner.core.errors import EngineFailure
-from tuner.execution.launch import Attempt, Rig, config_of
-from tuner.execution.measurement import Taken, Windows
+from tuner.execution.launch import LaunchContext, LaunchResult, phase_config
+from tuner.execution.measurement import PointMeasurement, Windows
 from tuner.execution.progress import Phase
-from tuner.loadgen.client import outcome_of
+from tuner.loadgen.client import count_outcome
 from tuner.metrics.level_metrics import speedup_figures, summarise
-from tuner.metrics.output_comparison import Comparison, judge, mark, worse
+from tuner.metrics.output_comparison import OutputComparison, judge, mark, worse
 from tuner.metrics.request_rate import served_elsewhere
 from tuner.metrics.samples import Window
 from tuner.metrics.samples_file import write_samples
@@ -36,18 +36,18 @@ from tuner.runs.records import (
     TrialRecord,
 )
 from tuner.runs.run import Run
-from tuner.runs.slot_interference import beside, figures_of, interference, slowed
+from tuner.runs.slot_interference import beside, interference, slot_figures, slowed
 from tuner.search.decision import Decision
 
 
 @dataclass(frozen=True)
-class Entry:
+class RecordInput:
     """What a ledger line is made of, beside what the run knows."""
 
     phase: Phase
     """The trial's number, role and point."""
     started: str
-    attempt: Attempt
+    attempt: LaunchResult
     """The launch that it ends with."""
     failure: EngineFailure | None
     baseline: Windows | None
@@ -67,13 +67,13 @@ class Entry:
     """As of `bench.Asked`."""
 
     @property
-    def taken(self) -> Taken:
+    def taken(self) -> PointMeasurement:
         """What was measured of the point."""
-        return self.attempt.taken.get(self.phase.point, Taken())
+        return self.attempt.taken.get(self.phase.point, PointMeasurement())
 
 
 @dataclass(frozen=True)
-class Booking(Rig):
+class TrialRecorder(LaunchContext):
     """A rig, and the run whose ledger tells what it measured."""
 
     run: Run
@@ -82,7 +82,7 @@ class Booking(Rig):
     answers: Mapping[str, float] = field(default_factory=dict, kw_only=True)
     """What is right, by question of the task."""
 
-    def book(self, entry: Entry) -> TrialRecord:
+    def book(self, entry: RecordInput) -> TrialRecord:
         """The ledger line of a trial; its samples are on the disk when this returns."""
         phase, attempt, failure = entry.phase, entry.attempt, entry.failure
         samples = None
@@ -92,7 +92,7 @@ class Booking(Rig):
         metrics, checks = self._figures(entry)
         outputs = {}
         if entry.baseline is not None and failure is None:
-            outputs = outputs_of(self.sweep, entry.baseline, entry.taken.windows)
+            outputs = comparable_outputs(self.sweep, entry.baseline, entry.taken.windows)
             checks += far_note(outputs)
         checks += [note(s.reason, "note", s.words) for s in entry.taken.stopped.values()]
         if attempt.stop_failure is not None:
@@ -108,7 +108,7 @@ class Booking(Rig):
             trial=phase.trial,
             role=phase.role,
             point=None if phase.point is None else phase.point.to_json(),
-            outcome=outcome_of(failure),
+            outcome=count_outcome(failure),
             failure=None if failure is None else failure.label.value,
             message=None if failure is None else failure.message,
             engine=SIMULATED if SIMULATED in (attempt.info or {}) else self.engine.name,
@@ -144,7 +144,7 @@ class Booking(Rig):
         before = None if baseline is None else baseline.task
         return scored(self.sweep, self.answers, window, before, self.run.relative(file))
 
-    def _held_out(self, entry: Entry) -> HeldOut | None:
+    def _held_out(self, entry: RecordInput) -> HeldOut | None:
         """What was measured on prompts that no candidate is chosen on, beside the last baseline's
         on them; their samples are on the disk when this returns."""
         windows, phase = entry.taken.held_out, entry.phase
@@ -160,7 +160,7 @@ class Booking(Rig):
         }
         return HeldOut(prompts=len(names), metrics=metrics, samples=self.run.relative(path))
 
-    def _beside(self, entry: Entry, level: Level) -> Interval | None:
+    def _beside(self, entry: RecordInput, level: Level) -> Interval | None:
         """How others slow its place down, where a candidate had some beside it."""
         place = entry.place
         if place is None or place.alone or entry.phase.role != "candidate":
@@ -169,11 +169,11 @@ class Booking(Rig):
 
     def _command(self, phase: Phase) -> dict[str, Any] | None:
         """The point's own launch, also where it was measured in a shared one."""
-        command = self.engine.command(config_of(self.sweep, phase))
+        command = self.engine.command(phase_config(self.sweep, phase))
         return command.to_json() if command.argv else None
 
     def _figures(
-        self, entry: Entry, taken: Windows | None = None
+        self, entry: RecordInput, taken: Windows | None = None
     ) -> tuple[dict[str, dict[str, Any]], list[dict[str, str]]]:
         """Metrics by concurrency and doubts about them; none of a failed trial. `taken`: of other
         windows than the trial's usual ones."""
@@ -198,7 +198,7 @@ class Booking(Rig):
                 metric = self.sweep.search.objective.metric
                 known = self._beside(entry, level)
                 ratio = beside(speedup(baseline[level], windows, metric), known)
-                figures |= {**speedup_figures(ratio), **figures_of(known)}
+                figures |= {**speedup_figures(ratio), **slot_figures(known)}
                 if known is not None:
                     checks.append(beside_note(entry.place, level, known))
             metrics[str(level)] = figures
@@ -218,7 +218,7 @@ def retries(failures: Iterable[EngineFailure]) -> list[dict[str, str]]:
     return [note("retried", "note", f"a launch failed before: {each}") for each in failures]
 
 
-def version_doubt(ledger: Ledger, attempt: Attempt) -> list[dict[str, str]]:
+def version_doubt(ledger: Ledger, attempt: LaunchResult) -> list[dict[str, str]]:
     """Another release than the baseline's, as after an upgrade before a resume."""
     first, later = ledger.baseline, attempt.engine_version
     if first is None or later is None or first.engine_version == later:
@@ -245,7 +245,9 @@ def note(check: str, level: str, message: str) -> dict[str, str]:
 NONE_KEPT = "no complete output with token ids on both sides"
 
 
-def outputs_of(sweep: Sweep, baseline: Windows, measured: Windows) -> dict[str, OutputsLine]:
+def comparable_outputs(
+    sweep: Sweep, baseline: Windows, measured: Windows
+) -> dict[str, OutputsLine]:
     """By concurrency, as text; {} where `measure.outputs` is `ignore`."""
     if sweep.measure.outputs == "ignore":
         return {}
@@ -274,7 +276,7 @@ def _line(
     )
 
 
-def _counts(comparison: Comparison) -> OutputCounts:
+def _counts(comparison: OutputComparison) -> OutputCounts:
     return OutputCounts.model_validate(comparison.to_json())
 
 

@@ -7,7 +7,7 @@ from tuner.config.conversation import Prompt, has_answers, to_send
 from tuner.config.load_level import Level, Rate, listed
 from tuner.config.loader import LoadedSweep
 from tuner.config.prompts import held_out, pick
-from tuner.runs.latency_limits import limits_words
+from tuner.runs.latency_limits import format_limits
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ def between_turns(loaded: LoadedSweep) -> tuple[Prompt, ...]:
     """The conversations that are sent and have no answers of their own."""
     if loaded.sweep.workload.turns != "all" or all(map(has_answers, loaded.prompts)):
         return ()
-    wanted = sent_of(loaded).conversations
+    wanted = plan_requests(loaded).conversations
     return tuple(each for each in loaded.prompts if each.id in wanted and not has_answers(each))
 
 
@@ -44,7 +44,7 @@ def writes_answers(loaded: LoadedSweep) -> bool:
     return any(each.id not in given for each in between_turns(loaded))
 
 
-def sent_of(loaded: LoadedSweep) -> Sent:
+def plan_requests(loaded: LoadedSweep) -> Sent:
     """What is sent of the sweep's prompts."""
     workload = loaded.sweep.workload
     counts = {level: workload.requests_at(level) for level in workload.levels}
@@ -61,7 +61,7 @@ def sent_of(loaded: LoadedSweep) -> Sent:
     return Sent(chosen_on, windows(held_out(loaded.prompts, most, workload.seed, used)))
 
 
-def load_words(loaded: LoadedSweep) -> str:
+def describe_load(loaded: LoadedSweep) -> str:
     """`16 requests a window come at 2, 4 requests/s, at most 256 open; limits: ...`."""
     workload, limits = loaded.sweep.workload, loaded.sweep.search.limits
     words = f"{workload.requests} request{'s' * (workload.requests != 1)} a window"
@@ -69,9 +69,9 @@ def load_words(loaded: LoadedSweep) -> str:
         words += f" at {listed(workload.levels)}"
     else:
         rates = workload.request_rate
-        sent = next(iter(sent_of(loaded).chosen_on.values()))
+        sent = next(iter(plan_requests(loaded).chosen_on.values()))
         turns = len(sent) / sum(not each.follows for each in sent)
         come = [Rate(each, turns) for each in (rates if isinstance(rates, list) else [rates])]
         most = ", ".join(map(str, workload.concurrency))
         words += f" come at {listed(come)}, at most {most} open"
-    return words + (f"; limits: {limits_words(limits)}" if limits else "")
+    return words + (f"; limits: {format_limits(limits)}" if limits else "")

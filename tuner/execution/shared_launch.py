@@ -11,12 +11,12 @@ from dataclasses import dataclass
 from tuner.config.point import Point
 from tuner.core.errors import EngineFailure
 from tuner.execution.early_stopping import Race
-from tuner.execution.executor import Job, Launches, Performed, go_through
-from tuner.execution.launch import ATTEMPTS, Attempt
+from tuner.execution.executor import JobResult, Launches, LaunchJob, go_through
+from tuner.execution.launch import ATTEMPTS, LaunchResult
 from tuner.execution.measurement import Windows
 from tuner.execution.progress import Phase
-from tuner.execution.recording import Entry
-from tuner.execution.trial import Asked, Bench, now
+from tuner.execution.recording import RecordInput
+from tuner.execution.trial import TrialRequest, TrialRunner, now
 from tuner.runs.records import AskedLine, PlaceLine, TrialRecord
 from tuner.search.decision import Decision
 
@@ -37,7 +37,7 @@ class SharedTrial:
     """What the search knew when it proposed the first, where several are measured at a time."""
 
 
-def measure_together(bench: Bench, shared: SharedTrial) -> list[TrialRecord]:
+def measure_together(bench: TrialRunner, shared: SharedTrial) -> list[TrialRecord]:
     """Measure the points, alone, and add them to the ledger: `launches_together`, gone through.
 
     KeyboardInterrupt passes through: nothing runs, and what a launch before has measured whole is
@@ -46,7 +46,7 @@ def measure_together(bench: Bench, shared: SharedTrial) -> list[TrialRecord]:
     return go_through(launches_together(bench, shared), bench.alone)
 
 
-def launches_together(bench: Bench, shared: SharedTrial) -> Launches[list[TrialRecord]]:
+def launches_together(bench: TrialRunner, shared: SharedTrial) -> Launches[list[TrialRecord]]:
     """The points' launches; then their ledger lines, the first of `shared.points` first.
 
     A launch whose failure is worth a retry is tried once more for what it did not complete. Where
@@ -62,7 +62,7 @@ def launches_together(bench: Bench, shared: SharedTrial) -> Launches[list[TrialR
     while True:
         again = failures[-1] if failures else None
         phase = Phase(number, "candidate", left[0], "launching", again=again, sharing=len(left))
-        done: Performed = yield Job(phase, bench.next_launch(), left[1:], shared.race)
+        done: JobResult = yield LaunchJob(phase, bench.next_launch(), left[1:], shared.race)
         attempt = done.attempt
         crowded = done.crowded if crowded is None else crowded
         for point in left:
@@ -80,7 +80,9 @@ def launches_together(bench: Bench, shared: SharedTrial) -> Launches[list[TrialR
     records = []
     try:
         if first in left and shared.is_proposed:
-            asked = Asked("candidate", first, shared.decision, why, shared.race, known=shared.known)
+            asked = TrialRequest(
+                "candidate", first, shared.decision, why, shared.race, known=shared.known
+            )
             measured = yield from bench.launches(asked, shared.baseline)
             records.append(measured.record)
     finally:  # an interrupt in that launch must not lose what this one has measured
@@ -92,7 +94,7 @@ def launches_together(bench: Bench, shared: SharedTrial) -> Launches[list[TrialR
 class _Launched:
     """The launch that measured a point whole."""
 
-    attempt: Attempt
+    attempt: LaunchResult
     before: tuple[EngineFailure, ...]
     """What failed before it."""
     place: PlaceLine | None
@@ -109,12 +111,12 @@ class _Complete:
     why: str | None
     """Why points are missing, where some are."""
 
-    def book(self, bench: Bench) -> list[TrialRecord]:
+    def book(self, bench: TrialRunner) -> list[TrialRecord]:
         """Add their lines to the ledger, in one write."""
         shared, trial, booked = self.shared, bench.run.ledger().next_trial, list[TrialRecord]()
         for point in (each for each in shared.points if each in self.points):
             launched, is_first = self.points[point], point == shared.points[0]
-            entry = Entry(
+            entry = RecordInput(
                 phase=Phase(trial + len(booked), "candidate", point, "stopping"),
                 started=self.started,
                 attempt=launched.attempt,

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from tuner.config.loader import LoadedSweep
-from tuner.runs.gpu_lock import gpus_of
+from tuner.runs.gpu_lock import gpu_count
 from tuner.runs.records import PlaceLine
 from tuner.server.gpu import numa_nodes, visible_names
 
@@ -54,7 +54,7 @@ class Slot:
         )
 
 
-def slots_of(loaded: LoadedSweep, environment: Mapping[str, str]) -> tuple[Slot, ...]:
+def lay_out_slots(loaded: LoadedSweep, environment: Mapping[str, str]) -> tuple[Slot, ...]:
     """The slots of a sweep here, at least one; with `slots: 1` one that changes nothing.
 
     Raises UserError, at its line, where there cannot be as many.
@@ -64,7 +64,7 @@ def slots_of(loaded: LoadedSweep, environment: Mapping[str, str]) -> tuple[Slot,
         return (Slot(0, None),)
     if (why := _refusal(loaded)) is not None:
         raise loaded.document().error(("slots",), why)
-    each = gpus_of(sweep)
+    each = gpu_count(sweep)
     names: tuple[str, ...] | None = tuple(map(str, range(PLAYED_GPUS)))
     if sweep.engine.kind != "simulated":
         names = visible_names(environment)
@@ -91,13 +91,13 @@ def planned_slots(loaded: LoadedSweep, environment: Mapping[str, str]) -> int:
     is one where the GPUs here are too few. Raises UserError for what no machine can do."""
     wanted = loaded.sweep.slots
     if wanted == 1 or loaded.sweep.engine.kind == "simulated":
-        return len(slots_of(loaded, environment))
+        return len(lay_out_slots(loaded, environment))
     if (why := _refusal(loaded)) is not None:
         raise loaded.document().error(("slots",), why)
     if isinstance(wanted, int):
         return wanted
     names = visible_names(environment) or ()
-    return max(1, len(names) // gpus_of(loaded.sweep))
+    return max(1, len(names) // gpu_count(loaded.sweep))
 
 
 def slot_notes(loaded: LoadedSweep, environment: Mapping[str, str]) -> Iterator[str]:
@@ -128,7 +128,7 @@ def _refusal(loaded: LoadedSweep) -> str | None:
     for name in _PLACING:
         if any(name in section.flags for section in sections):
             return f"--{name} places servers otherwise than by slots, remove one of both"
-    if not gpus_of(sweep):
+    if not gpu_count(sweep):
         return "servers on the CPU share it, remove slots"
     return None
 
@@ -139,11 +139,11 @@ def _placed(number: int, group: tuple[str, ...], nodes: Mapping[str, int]) -> Sl
     node = found.pop() if len(found) == 1 else None
     if node is None:
         return Slot(number, group)
-    cpus = cpus_of(node) & os.sched_getaffinity(0)
+    cpus = numa_cpus(node) & os.sched_getaffinity(0)
     return Slot(number, group, node, frozenset(cpus) or None)
 
 
-def cpus_of(node: int) -> set[int]:
+def numa_cpus(node: int) -> set[int]:
     """The CPUs of a NUMA node; none where the kernel does not say."""
     try:
         text = Path(f"/sys/devices/system/node/node{node}/cpulist").read_text(encoding="ascii")

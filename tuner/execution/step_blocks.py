@@ -23,7 +23,7 @@ class Block:
     @property
     def steps(self) -> tuple[int, ...]:
         """Their chain lengths, ascending."""
-        return tuple(steps_of(point) for point in self.points)
+        return tuple(chain_length(point) for point in self.points)
 
     def label(self) -> str:
         """What plans call it: `chains of 1, 3 and 5 steps, NCCL_PROTO=LL`."""
@@ -108,11 +108,11 @@ class Blocks:
         known = {record.at for record in records}
         block = next((block for block in self.of_sweep if last.at in block.points), Block(()))
         first = next(r.at for r in records if r.launch_id == last.launch_id and r.at is not None)
-        left = (each for each in block.points if steps_of(each) in last.warm_steps)
+        left = (each for each in block.points if chain_length(each) in last.warm_steps)
         return tuple(_nearest((each for each in left if each not in known), first))
 
 
-def steps_of(point: Point) -> int:
+def chain_length(point: Point) -> int:
     """The chain length of a block's point."""
     assert point.num_steps is not None
     return point.num_steps
@@ -120,13 +120,13 @@ def steps_of(point: Point) -> int:
 
 def _nearest(points: Iterable[Point], to: Point) -> list[Point]:
     """By how far their chain lengths are from `to`'s, the shorter of two first."""
-    steps = steps_of(to)
-    return sorted(points, key=lambda each: (abs(steps_of(each) - steps), steps_of(each)))
+    steps = chain_length(to)
+    return sorted(points, key=lambda each: (abs(chain_length(each) - steps), chain_length(each)))
 
 
-def block_of(points: Iterable[Point]) -> Block:
+def partial_block(points: Iterable[Point]) -> Block:
     """Some points of one block as a block of their own."""
-    return Block(tuple(sorted(points, key=steps_of)))
+    return Block(tuple(sorted(points, key=chain_length)))
 
 
 def _grouped(points: Iterable[Point]) -> Iterator[Block]:
@@ -137,10 +137,10 @@ def _grouped(points: Iterable[Point]) -> Iterator[Block]:
             families.setdefault(point.family, []).append(point)
     for members in families.values():
         if len(members) > 1:
-            yield block_of(members)
+            yield partial_block(members)
 
 
-def launches_of(blocks: Blocks, points: int, wanted: int) -> int:
+def count_launches(blocks: Blocks, points: int, wanted: int) -> int:
     """Launches for `wanted` of a space's `points`, a block counting as one launch.
 
     Where not all points are measured, in proportion: which blocks the search meets is not known.

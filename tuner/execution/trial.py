@@ -7,17 +7,24 @@ from datetime import UTC, datetime
 
 from tuner.config.loader import LoadedSweep
 from tuner.config.point import Point
-from tuner.config.random_text import random_words
+from tuner.config.random_text import describe_random_text
 from tuner.config.synthetic import made_up
 from tuner.core.errors import EngineFailure
 from tuner.endpoint.engine import EndpointEngine
 from tuner.execution.early_stopping import Race
-from tuner.execution.executor import Here, Job, Launches, Performed, Places, go_through
-from tuner.execution.launch import ATTEMPTS, Attempt
+from tuner.execution.executor import (
+    Executor,
+    InlineExecutor,
+    JobResult,
+    Launches,
+    LaunchJob,
+    go_through,
+)
+from tuner.execution.launch import ATTEMPTS, LaunchResult
 from tuner.execution.measurement import Windows
 from tuner.execution.progress import Phase
-from tuner.execution.recording import Booking, Entry
-from tuner.execution.request_plan import sent_of
+from tuner.execution.recording import RecordInput, TrialRecorder
+from tuner.execution.request_plan import plan_requests
 from tuner.loadgen.client import beside_others, first_cause
 from tuner.metrics.samples import Request
 from tuner.runs.records import AskedLine, Role, TrialRecord
@@ -27,7 +34,7 @@ from tuner.server.base import Engine
 
 
 @dataclass(frozen=True)
-class Asked:
+class TrialRequest:
     """What to measure, and why."""
 
     role: Role
@@ -49,7 +56,7 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Measured:
+class TrialOutcome:
     """A recorded trial. `failure` says why it has no numbers, None where it has."""
 
     record: TrialRecord
@@ -65,19 +72,19 @@ class _Issued:
 
 
 @dataclass(frozen=True)
-class Bench(Booking):
+class TrialRunner(TrialRecorder):
     """Says what to launch for a trial and books what came of it. It performs nothing itself."""
 
-    places: Places | None = field(default=None, kw_only=True)
+    places: Executor | None = field(default=None, kw_only=True)
     """Where `measure` has its launches performed, alone; None: here, in this process."""
     _issued: _Issued = field(default_factory=_Issued, kw_only=True)
 
     @classmethod
     def prepare(
         cls, engine: Engine, loaded: LoadedSweep, run: Run, report: Callable[[Phase], None]
-    ) -> "Bench":
+    ) -> "TrialRunner":
         """Choose and tokenise the prompts. Raises EngineFailure where tokenising fails."""
-        found, model, server = sent_of(loaded), loaded.sweep.model, loaded.sweep.server
+        found, model, server = plan_requests(loaded), loaded.sweep.model, loaded.sweep.server
         sent, unseen = found.chosen_on, found.unseen
         whole = max(sent.values(), key=len)
         tokenised = engine.tokenise(model, server, (*whole, *max(unseen.values(), key=len)))
@@ -94,23 +101,23 @@ class Bench(Booking):
             report,
             held_out={level: second[: len(each)] for level, each in unseen.items() if second},
             task=asked,
-            random_words=random_words([prompt.text for prompt in loaded.prompts]),
+            random_words=describe_random_text([prompt.text for prompt in loaded.prompts]),
             answers={each.prompt.id: each.answer for each in loaded.task},
         )
 
     @property
-    def alone(self) -> Places:
+    def alone(self) -> Executor:
         """Where launches are performed one after the other."""
-        return Here(self, self.report) if self.places is None else self.places
+        return InlineExecutor(self, self.report) if self.places is None else self.places
 
-    def measure(self, asked: Asked, baseline: Windows | None) -> Measured:
+    def measure(self, asked: TrialRequest, baseline: Windows | None) -> TrialOutcome:
         """Measure a point, alone, and add it to the ledger: `launches`, gone through.
 
         KeyboardInterrupt passes through: nothing runs, nothing is recorded.
         """
         return go_through(self.launches(asked, baseline), self.alone)
 
-    def launches(self, asked: Asked, baseline: Windows | None) -> Launches[Measured]:
+    def launches(self, asked: TrialRequest, baseline: Windows | None) -> Launches[TrialOutcome]:
         """A point's launches, until one succeeds or none is worth while; then its ledger line.
 
         An endpoint has its own point, whatever is asked for; it is recorded as what it is.
@@ -123,9 +130,9 @@ class Bench(Booking):
         crowded: tuple[str, ...] | None = None
         while True:
             again = retried[-1] if retried else None
-            job = Job(replace(phase, again=again), self.next_launch(), race=asked.race,
+            job = LaunchJob(replace(phase, again=again), self.next_launch(), race=asked.race,
                       held_out=asked.held_out)  # fmt: skip
-            done: Performed = yield job
+            done: JobResult = yield job
             attempt, failure = done.attempt, done.attempt.failure
             crowded = done.crowded if crowded is None else crowded
             if failure is None or not failure.label.is_worth_a_retry:
@@ -139,21 +146,21 @@ class Bench(Booking):
             role, point = self._as_it_is(self.engine, attempt, role, point)
         failure = beside_others(failure, crowded)
         phase = Phase(self.run.ledger().next_trial, role, point, "stopping")
-        entry = Entry(phase, started, attempt, failure, baseline, tuple(retried), crowded,
+        entry = RecordInput(phase, started, attempt, failure, baseline, tuple(retried), crowded,
                       switch_failure=asked.switch_failure, decision=asked.decision,
                       place=done.place, asked=asked.known, smoothed=asked.smoothed)  # fmt: skip
         record = self.book(entry)
         self.run.append(record)
-        return Measured(record, entry.taken.windows, failure)
+        return TrialOutcome(record, entry.taken.windows, failure)
 
     @staticmethod
     def _as_it_is(
-        engine: EndpointEngine, attempt: Attempt, role: Role, point: Point | None
+        engine: EndpointEngine, attempt: LaunchResult, role: Role, point: Point | None
     ) -> tuple[Role, Point | None]:
         """What a server that somebody else launched turned out to be, once it has answered."""
         if attempt.info is None:
             return role, point
-        own = engine.point_of(attempt.info)
+        own = engine.running_point(attempt.info)
         if point in attempt.taken:
             attempt.taken[own] = attempt.taken.pop(point)
         return "baseline" if own is None else "candidate", own

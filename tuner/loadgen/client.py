@@ -305,7 +305,7 @@ def beside_others(failure: EngineFailure | None, crowded: Sequence[str]) -> Engi
     return EngineFailure(failure.label, message, failure.log_tail)
 
 
-def outcome_of(failure: EngineFailure | None) -> Literal["ok", "infeasible", "failed"]:
+def count_outcome(failure: EngineFailure | None) -> Literal["ok", "infeasible", "failed"]:
     if failure is None:
         return "ok"
     return "infeasible" if failure.label.is_configs_own else "failed"

@@ -218,17 +218,17 @@ class TokenStream:
     @property
     def prompt_tokens(self) -> int | None:
         """The engine's count of the prompt."""
-        return count_of(self.meta, ("prompt_tokens",))
+        return read_count(self.meta, ("prompt_tokens",))
 
     @property
     def cached_tokens(self) -> int | None:
         """How much of the prompt the engine's prefix cache had."""
-        return count_of(self.meta, ("cached_tokens",))
+        return read_count(self.meta, ("cached_tokens",))
 
     @property
     def engine_tokens(self) -> int | None:
         """The engine's last count of completion tokens."""
-        return count_of(self.meta, ("completion_tokens",))
+        return read_count(self.meta, ("completion_tokens",))
 
     @property
     def spec(self) -> SpecCounts | None:
@@ -289,8 +289,8 @@ MOST = 2**31
 
 def spec_counts(meta: Mapping[str, Any]) -> SpecCounts | None:
     """The speculative counts; None where there are none."""
-    verify_ct = count_of(meta, ("spec_verify_ct",))
-    correct = count_of(meta, CORRECT_DRAFTS)
+    verify_ct = read_count(meta, ("spec_verify_ct",))
+    correct = read_count(meta, CORRECT_DRAFTS)
     if verify_ct is None or correct is None:
         return None
     histogram = next((meta[n] for n in HISTOGRAM if meta.get(n) is not None), None)
@@ -299,7 +299,7 @@ def spec_counts(meta: Mapping[str, Any]) -> SpecCounts | None:
     return SpecCounts(
         verify_ct=verify_ct,
         correct_drafts=correct,
-        proposed_drafts=count_of(meta, PROPOSED_DRAFTS),
+        proposed_drafts=read_count(meta, PROPOSED_DRAFTS),
         histogram=None if histogram is None else tuple(histogram),
     )
 
@@ -309,6 +309,6 @@ def is_count(value: Any) -> bool:
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < MOST
 
 
-def count_of(meta: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
+def read_count(meta: Mapping[str, Any], names: tuple[str, ...]) -> int | None:
     """The first of `names` that is a count; None where none is."""
     return next((meta[name] for name in names if is_count(meta.get(name))), None)

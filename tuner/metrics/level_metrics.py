@@ -169,7 +169,7 @@ def _rates_by_position(
     for sample in samples:
         if sample.spec is None or sample.spec.verify_ct == 0:
             continue
-        histogram = histogram_of(sample)
+        histogram = accept_histogram(sample)
         if histogram is None:
             return None
         counts += [0] * (len(histogram) - len(counts))
@@ -181,7 +181,7 @@ def _rates_by_position(
     return [sum(counts[position:]) / sum(counts) for position in range(1, last + 1)]
 
 
-def histogram_of(sample: RequestSample) -> tuple[int, ...] | None:
+def accept_histogram(sample: RequestSample) -> tuple[int, ...] | None:
     """Verifies by accepted drafts, as reported or from the chunks; None where neither shows it."""
     if sample.spec is None:
         return None
@@ -388,7 +388,7 @@ def _energy(windows: Sequence[Window]) -> float | None:
     return sum(known) if whole else None
 
 
-def speed_words(metric: Metric) -> str:
+def metric_heading(metric: Metric) -> str:
     """What a column of it is headed: `output tok/s`, `decode tok/s`."""
     return f"{metric.removesuffix('_tok_s')} tok/s"
 

@@ -30,7 +30,7 @@ Outcome = Literal["equal", "differ", "far"]
 
 
 @dataclass(frozen=True)
-class Pair:
+class OutputPair:
     """Two outputs of one prompt."""
 
     prompt_id: str
@@ -52,7 +52,7 @@ class Pair:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class OutputComparison:
     """Pairs in counts. Lengths are tokens."""
 
     prompts: int
@@ -71,7 +71,7 @@ class Comparison:
     None where all are equal."""
 
     @classmethod
-    def of(cls, pairs: Sequence[Pair]) -> "Comparison":
+    def of(cls, pairs: Sequence[OutputPair]) -> "OutputComparison":
         """The counts of one pair or more."""
         parted = [pair for pair in pairs if not pair.equal]
         compared = sum(pair.prefix for pair in pairs) + len(parted)
@@ -116,10 +116,10 @@ class Judged:
     """A candidate's outputs at one concurrency, and what to think of them."""
 
     outcome: Outcome
-    found: Comparison
-    itself: Comparison | None
+    found: OutputComparison
+    itself: OutputComparison | None
     """The baseline's later windows against its first; None with one window."""
-    across: Comparison | None
+    across: OutputComparison | None
     """Its first windows at other concurrencies against this one: what other kernels alone do, so
     the nearer of both to what is normal; None with one concurrency."""
 
@@ -143,7 +143,7 @@ def judge(
     pairs = list(paired(baseline[0], measured[0]))
     if not pairs:
         return None
-    found = Comparison.of(pairs)
+    found = OutputComparison.of(pairs)
     itself, across = _against(baseline[0], baseline[1:]), _against(baseline[0], elsewhere)
     normal = max((each.off / each.prompts for each in (itself, across) if each), default=0.0)
     if found.surely_off > max(limit, normal):
@@ -151,12 +151,12 @@ def judge(
     return Judged("equal" if found.equal == found.prompts else "differ", found, itself, across)
 
 
-def _against(first: Window, others: Sequence[Window]) -> Comparison | None:
+def _against(first: Window, others: Sequence[Window]) -> OutputComparison | None:
     pairs = [pair for other in others for pair in paired(first, other)]
-    return Comparison.of(pairs) if pairs else None
+    return OutputComparison.of(pairs) if pairs else None
 
 
-def paired(one: Window, other: Window) -> Iterator[Pair]:
+def paired(one: Window, other: Window) -> Iterator[OutputPair]:
     """Pairs of two windows' outputs, in the order of `one`; a repeated prompt's in turn."""
     others = dict(_outputs(other.samples))
     for key, ids in _outputs(one.samples):
@@ -173,9 +173,9 @@ def _outputs(samples: Iterable[RequestSample]) -> Iterator[tuple[tuple[str, int]
             yield (sample.prompt_id, turn), sample.output_ids
 
 
-def _pair(prompt_id: str, one: "array[int]", other: "array[int]") -> Pair:
+def _pair(prompt_id: str, one: "array[int]", other: "array[int]") -> OutputPair:
     prefix, equal = common_prefix(one, other), one == other
-    return Pair(prompt_id, prefix, equal, not equal and loops(other) and not loops(one))
+    return OutputPair(prompt_id, prefix, equal, not equal and loops(other) and not loops(one))
 
 
 def common_prefix(one: Sequence[Any], other: Sequence[Any]) -> int:

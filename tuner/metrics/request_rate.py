@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from tuner.config.load_level import Rate, level_of
+from tuner.config.load_level import Rate, parse_level
 from tuner.metrics.samples import RequestSample, Window
 
 MAX_EXCESS = 1.1
@@ -68,7 +68,7 @@ def overloaded_at(metrics: Mapping[str, Mapping[str, Any]], level: str) -> bool:
 def served_elsewhere(metrics: Mapping[str, Mapping[str, Any]], level: str) -> float:
     """Conversations or requests a second that the same server answered at another rate, the most;
     0 without one: at another concurrency the cap is another."""
-    if not isinstance(level_of(level), Rate):
+    if not isinstance(parse_level(level), Rate):
         return 0.0
     return max((each.get(SERVED) or 0.0 for at, each in metrics.items() if at != level), default=0)
 

@@ -22,7 +22,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any, NoReturn
 
-from tuner.config.load_level import Level, Rate, level_of
+from tuner.config.load_level import Level, Rate, parse_level
 from tuner.core.errors import UserError
 from tuner.core.files import opened, replacing
 from tuner.metrics.samples import EngineCounters, GpuTrace, RequestSample, SpecCounts, Window
@@ -98,7 +98,7 @@ def _by_level(lines: Sequence[Mapping[str, Any]]) -> dict[Level, list[Window]]:
         level = known.pop("level", None)
         window = Window(**{**known, **_beside(known)}, samples=tuple(samples))
         _require_numbers(window.concurrency, window.wall_s, window.client_cpu_s)
-        at = window.concurrency if level is None else level_of(level)
+        at = window.concurrency if level is None else parse_level(level)
         levels.setdefault(at, []).append(window)
     return levels
 

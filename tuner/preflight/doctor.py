@@ -18,7 +18,7 @@ from tuner.runs.machine import inherited_variables
 from tuner.server.gpu import visible_gpus
 from tuner.server.ports import free_port
 from tuner.sglang.interpreter import installed_packages
-from tuner.sglang.memory.fit import machine_of, narrowed
+from tuner.sglang.memory.fit import narrowed, plan_machine
 from tuner.sglang.server_settings import Launches
 
 
@@ -47,11 +47,11 @@ def examine_sweep(loaded: LoadedSweep, results: Path) -> Iterator[Finding]:
     else:
         launches = Launches(sweep, os.environ)
         yield from servers.examine(launches)
-        yield from locks_of(sweep, os.environ)
+        yield from find_locks(sweep, os.environ)
         yield from _common(results, launches.settled)
 
 
-def locks_of(sweep: Sweep, inherited: Mapping[str, str]) -> Iterator[Finding]:
+def find_locks(sweep: Sweep, inherited: Mapping[str, str]) -> Iterator[Finding]:
     """Runs that have the GPUs of the sweep, and where that cannot be told."""
     for taken in holders(sweep, inherited):
         yield machine.taken(taken)
@@ -66,7 +66,7 @@ def _refusals(loaded: LoadedSweep) -> Iterator[Finding]:
         checked = engine.check(loaded)
         engine.refuse(checked.loaded)
         refuse_missing_library(loaded)
-        meant = machine_of(engine, loaded.sweep)
+        meant = plan_machine(engine, loaded.sweep)
         fitting = narrowed(checked, meant)
     except UserError as error:
         yield Finding("stop", "sweep", str(error))

@@ -16,10 +16,10 @@ from tuner.config.schema import Sweep
 from tuner.config.synthetic import made_up
 from tuner.core.errors import UserError
 from tuner.execution.launch import warm_up
-from tuner.execution.request_plan import sent_of, writes_answers
+from tuner.execution.request_plan import plan_requests, writes_answers
 from tuner.execution.schedule import confirms, launches_again
 from tuner.execution.slot_layout import planned_slots
-from tuner.execution.step_blocks import Blocks, launches_of
+from tuner.execution.step_blocks import Blocks, count_launches
 from tuner.runs.machine import machine_facts
 from tuner.runs.records import TrialRecord
 from tuner.runs.run import Run
@@ -110,31 +110,31 @@ def earlier_runs(results: Path, engine: str) -> Earlier:
     here = _gpus(machine_facts())
     gpus = here or (found[-1][0] if found else [])
     trials = [each for like, known in found if like == gpus for each in known]
-    return Earlier(trials, None if here or not gpus else _words(gpus))
+    return Earlier(trials, None if here or not gpus else _describe(gpus))
 
 
 def _gpus(facts: dict[str, Any]) -> list[str]:
     return sorted(str(gpu.get("name")) for gpu in facts.get("gpus", []))
 
 
-def _words(gpus: Sequence[str]) -> str:
+def _describe(gpus: Sequence[str]) -> str:
     return ", ".join(f"{gpus.count(name)}x {name}" for name in dict.fromkeys(gpus))
 
 
-def estimate_of(
+def estimate_sweep(
     loaded: LoadedSweep, blocks: Blocks, earlier: Earlier, given_s: float | None
 ) -> Estimate:
     """How long a sweep takes; `given_s` is what the user says of a launch."""
     sweep = loaded.sweep
     by_role, trials, workload = dict.fromkeys(_PARTS, 0), 1, sweep.workload
     slots, beside = planned_slots(loaded, os.environ), (0, 0)
-    sent = sent_of(loaded)
+    sent = plan_requests(loaded)
     if sweep.engine.kind != "endpoint":
         points = len(loaded.space.points)
         wanted = points if sweep.search.sampler == "grid" else min(points, sweep.search.trials)
         scored = bool(loaded.task) and made_up(sweep, os.environ) is None
         confirmed = confirms(sweep, shared=bool(blocks.of_sweep), scored=scored)
-        candidates = launches_of(blocks, points, wanted)
+        candidates = count_launches(blocks, points, wanted)
         again = launches_again(sweep.baseline.launches, candidates)
         plain = any(point.settings is not None for point in loaded.space.points)
         more = again + confirmed + plain

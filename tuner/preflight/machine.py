@@ -8,7 +8,7 @@ from pathlib import Path
 from tuner.preflight.finding import Finding
 from tuner.server.base import Checked, server_config
 from tuner.server.gpu import CROWDED_SHARE, Gpus
-from tuner.sglang.memory.fit import Machine, words
+from tuner.sglang.memory.fit import GpuMemory, words
 
 ENOUGH_BYTES = 2**30
 """Free space below which it is worth saying: logs and samples of a long sweep take less."""
@@ -166,7 +166,7 @@ def storage(url: str | None) -> Finding:
     return Finding("ok", "storage", "it opens")
 
 
-def fits(checked: Checked, fitting: Checked, machine: Machine) -> Iterator[Finding]:
+def fits(checked: Checked, fitting: Checked, machine: GpuMemory) -> Iterator[Finding]:
     """Points that cannot fit, and the estimate of the first server that drafts.
 
     `checked` is the sweep before such points were taken out, `fitting` after.

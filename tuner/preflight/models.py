@@ -26,7 +26,7 @@ with fewer layers two coincide and are handed on once."""
 
 
 @dataclass(frozen=True)
-class Pair:
+class ModelPair:
     """A target and its draft on a release; None for a model that could not be read."""
 
     target: Config | None
@@ -60,7 +60,7 @@ def _uneven(config: Config, tp: int) -> str | None:
     return None
 
 
-def sizes(pair: Pair) -> Iterator[Finding]:
+def sizes(pair: ModelPair) -> Iterator[Finding]:
     """Vocabulary and hidden size of the draft against the target's."""
     target, draft = pair.target, pair.draft
     if target is None or draft is None:
@@ -84,7 +84,7 @@ def sizes(pair: Pair) -> Iterator[Finding]:
     )
 
 
-def _vocabulary(pair: Pair, target: Config, draft: Config) -> Iterator[Finding]:
+def _vocabulary(pair: ModelPair, target: Config, draft: Config) -> Iterator[Finding]:
     if target.vocab_size is None or draft.vocab_size is None:
         return
     both = f"target {target.vocab_size}, draft {draft.vocab_size}"
@@ -107,7 +107,7 @@ def _vocabulary(pair: Pair, target: Config, draft: Config) -> Iterator[Finding]:
         )  # fmt: skip
 
 
-def draft_layers(pair: Pair) -> Iterator[Finding]:
+def draft_layers(pair: ModelPair) -> Iterator[Finding]:
     """EAGLE-3 drafts of several layers, which SGLang takes from 0.5.12 on."""
     draft = pair.draft
     if pair.algorithm != "EAGLE3" or draft is None or draft.layers in (None, 1):
@@ -121,7 +121,7 @@ def draft_layers(pair: Pair) -> Iterator[Finding]:
         )
 
 
-def aux_layers(pair: Pair) -> Iterator[Finding]:
+def aux_layers(pair: ModelPair) -> Iterator[Finding]:
     """The target's layers whose hidden states an EAGLE-3 draft is given."""
     target, draft = pair.target, pair.draft
     if pair.algorithm != "EAGLE3" or target is None or target.layers is None:

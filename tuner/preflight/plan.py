@@ -12,16 +12,16 @@ from typing import Any
 from tuner.config.field_types import spell_time, when
 from tuner.config.loader import LoadedSweep
 from tuner.config.point import Point
-from tuner.config.random_text import random_words
+from tuner.config.random_text import describe_random_text
 from tuner.config.schema import Sweep
 from tuner.config.synthetic import made_up, trusted_code
 from tuner.engines import make_engine
-from tuner.execution.request_plan import load_words, writes_answers
+from tuner.execution.request_plan import describe_load, writes_answers
 from tuner.execution.slot_layout import slot_notes
 from tuner.execution.step_blocks import Block, Blocks
-from tuner.preflight.estimate import Earlier, Estimate, estimate_of
+from tuner.preflight.estimate import Earlier, Estimate, estimate_sweep
 from tuner.server.base import Command, server_config
-from tuner.sglang.memory.fit import MemoryPlan, machine_of, narrowed
+from tuner.sglang.memory.fit import MemoryPlan, narrowed, plan_machine
 from tuner.sglang.nccl.selection import expected, has_choice, refusal
 
 
@@ -56,7 +56,7 @@ class Plan:
             "hours": round(self.estimate.hours, 4),
             "slots": self.estimate.slots,
             "basis": self.estimate.basis,
-            "load": load_words(self.loaded),
+            "load": describe_load(self.loaded),
             "memory": None if self.memory is None else self.memory.to_json(),
             "notes": list(self.notes),
             "baseline": self.baseline.to_json(),
@@ -88,7 +88,7 @@ def make_plan(
     what the engine refuses, and for servers that cannot fit.
     """
     engine = make_engine(loaded.sweep, release)
-    machine = machine_of(engine, loaded.sweep, gpu_gib)
+    machine = plan_machine(engine, loaded.sweep, gpu_gib)
     checked = narrowed(engine.check(loaded), machine)
     loaded = checked.loaded
     sweep, blocks = loaded.sweep, Blocks.of(engine, loaded)
@@ -117,7 +117,7 @@ def make_plan(
                 *((each.label(), server_config(sweep, each)) for each in loaded.space.points),
             ],
         ),
-        estimate=estimate_of(loaded, blocks, earlier, launch_s),
+        estimate=estimate_sweep(loaded, blocks, earlier, launch_s),
     )
 
 
@@ -135,7 +135,7 @@ def _prompt_notes(loaded: LoadedSweep) -> Iterator[str]:
             f"{'one more launch' if own else 'the server'} without speculation writes the answers "
             "between turns first (conversations.jsonl)"
         )
-    found = random_words([prompt.text for prompt in loaded.prompts])
+    found = describe_random_text([prompt.text for prompt in loaded.prompts])
     if found is not None:
         yield f"{found}: acceptance on them tells nothing of real traffic, use real prompts"
 

@@ -110,7 +110,7 @@ def _fits(
         return
     if draft.config is not None:
         yield from models.heads("draft", draft.config, launches.draft_sizes, plain)
-    pair = models.Pair(target.config, draft.config, spec.algorithm or "", release)
+    pair = models.ModelPair(target.config, draft.config, spec.algorithm or "", release)
     yield from models.sizes(pair)
     yield from models.draft_layers(pair)
     yield from models.aux_layers(pair)

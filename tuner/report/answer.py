@@ -1,12 +1,12 @@
 """The first lines of a report: what to run, how much faster it is, and how sure that is."""
 
 from tuner.analysis.baselines import disagreement
-from tuner.analysis.run_results import Findings, Measured
-from tuner.analysis.winner import broken_by, far_outputs, is_refuted
+from tuner.analysis.run_results import Result, RunView
+from tuner.analysis.winner import broken_by, divergent_outputs, is_refuted
 from tuner.config.load_level import Level, at, axis, listed
-from tuner.metrics.level_metrics import speed_words
+from tuner.metrics.level_metrics import metric_heading
 from tuner.metrics.statistics import Interval
-from tuner.report.baselines import drift_words
+from tuner.report.baselines import describe_drift
 from tuner.report.cycle import why_it_loses
 from tuner.report.formatting import (
     again_command,
@@ -21,7 +21,12 @@ from tuner.report.formatting import (
 )
 from tuner.report.latency_limits import limits_line, rates_line, server_limits_line
 from tuner.report.outputs import same_output
-from tuner.report.winner_evidence import alike_words, chosen_words, confirmed_words, refuted_words
+from tuner.report.winner_evidence import (
+    describe_choice,
+    describe_confirmation,
+    describe_disqualified,
+    describe_ties,
+)
 from tuner.runs.status import read_ended
 
 NOT_SHOWN = "the interval includes 1, so no difference has been shown"
@@ -29,26 +34,26 @@ MANY = 5
 """From this many candidates on, the best one's first measurement is likely a lucky one."""
 
 
-def answer(findings: Findings) -> list[str]:
+def answer(findings: RunView) -> list[str]:
     """Paragraphs, as Markdown."""
     if findings.sweep.engine.kind == "endpoint":
         which = "simulated" if findings.simulated else "running"
         first = f"**A measurement of a {which} server.** There is no baseline to compare it with."
         return _told([first, server_limits_line(findings)])
     if findings.baseline is None and findings.result.exit_code:
-        return _told([_no_baseline(findings), ended_words(findings)])
+        return _told([_no_baseline(findings), describe_end(findings)])
     if findings.best is None or findings.best.value is None:
         words = "**No answer.** No candidate gave numbers, so there is nothing to compare."
         if not findings.result.exit_code:
             words = f"**No candidate was measured here.** {findings.result.verdict.capitalize()}."
-        return _told([words, _faster_elsewhere(findings), ended_words(findings)])
+        return _told([words, _faster_elsewhere(findings), describe_end(findings)])
     best = findings.best
     ledger = findings.ledger
     plain = findings.plain if findings.winner is findings.plain else None
     # What is slower anyway is not refused for anything else.
     gained = (best.value or 0.0) > 1
     refuted = gained and is_refuted(ledger, best.record, findings.sweep.search.objective)
-    if findings.winner is findings.baseline and gained and far_outputs(ledger, best.record):
+    if findings.winner is findings.baseline and gained and divergent_outputs(ledger, best.record):
         lines = [
             "**No candidate stands.** Launch the server without speculation. No candidate that "
             "answers as the baseline does beats it."
@@ -95,17 +100,17 @@ def answer(findings: Findings) -> list[str]:
     told = (
         _faster_elsewhere(findings),
         _disagreement(findings),
-        ended_words(findings),
+        describe_end(findings),
         why_it_loses(findings),
         _certainty(findings, best, refuted=refuted),
-        drift_words(findings),
-        confirmed_words(findings, best),
-        chosen_words(findings, best),
+        describe_drift(findings),
+        describe_confirmation(findings, best),
+        describe_choice(findings, best),
         rates_line(findings),
         limits_line(findings, best),
         same_output(findings),
-        refuted_words(findings, best),
-        alike_words(findings),
+        describe_disqualified(findings, best),
+        describe_ties(findings),
         _mixed_gain(findings, best),
     )
     return _told([*lines, *told])
@@ -115,7 +120,7 @@ def _told(lines: list[str | None]) -> list[str]:
     return [line for line in lines if line]
 
 
-def _faster_elsewhere(findings: Findings) -> str | None:
+def _faster_elsewhere(findings: RunView) -> str | None:
     """Of a worker's run: what is above is not the answer of all."""
     worker, own = findings.result.worker, findings.best
     value = None if own is None else own.value
@@ -123,12 +128,12 @@ def _faster_elsewhere(findings: Findings) -> str | None:
     return f"**Not the fastest of all workers**: {faster}." if faster else None
 
 
-def _disagreement(findings: Findings) -> str | None:
+def _disagreement(findings: RunView) -> str | None:
     words = disagreement(findings.settled.baselines)
     return None if words is None else f"**Doubtful**: {words}."
 
 
-def answer_table(findings: Findings) -> str | None:
+def answer_table(findings: RunView) -> str | None:
     """Baseline and best candidate per concurrency; None where one of them is missing."""
     base, best, metric = findings.baseline, findings.best, findings.metric
     if base is None or best is None:
@@ -142,7 +147,7 @@ def answer_table(findings: Findings) -> str | None:
         ]
         for level in findings.levels
     ]
-    speed = speed_words(metric)
+    speed = metric_heading(metric)
     header = [
         axis(findings.levels),
         f"no speculation, {speed}",
@@ -152,7 +157,7 @@ def answer_table(findings: Findings) -> str | None:
     return markdown_table(header, rows)
 
 
-def throughput(configuration: Measured, level: Level, metric: str) -> str:
+def throughput(configuration: Result, level: Level, metric: str) -> str:
     """A figure with its interval where the ledger has one."""
     value = configuration.metric(level, metric)
     low = configuration.metric(level, f"{metric}_low")
@@ -160,7 +165,7 @@ def throughput(configuration: Measured, level: Level, metric: str) -> str:
     return interval(value, low, high)
 
 
-def _no_baseline(findings: Findings) -> str:
+def _no_baseline(findings: RunView) -> str:
     failed = [record for record in findings.failed if record.role == "baseline"]
     if not failed:
         return "**No answer yet.** The server without speculation has not been measured."
@@ -171,17 +176,17 @@ def _no_baseline(findings: Findings) -> str:
     )
 
 
-def _changes(findings: Findings, best: Measured) -> str:
+def _changes(findings: RunView, best: Result) -> str:
     bounds = list(best.speedups.values())
     if len(bounds) == 1:
         return change(bounds[0])
     assert best.value is not None
     levels = [f"{change(each)} {at(level)}" for level, each in best.speedups.items()]
     overall = change(Interval(best.value, None, None))
-    return f"{overall} ({findings.objective_words()}): {', '.join(levels)}"
+    return f"{overall} ({findings.describe_objective()}): {', '.join(levels)}"
 
 
-def _certainty(findings: Findings, best: Measured, *, refuted: bool) -> str:
+def _certainty(findings: RunView, best: Result, *, refuted: bool) -> str:
     """Of what is to be run, or of the best candidate where that is the baseline. Of a refuted one
     its first interval says nothing."""
     plain = findings.plain if findings.winner is findings.plain else None
@@ -198,7 +203,7 @@ def _certainty(findings: Findings, best: Measured, *, refuted: bool) -> str:
     return sentence
 
 
-def _sure(shown: Measured) -> str:
+def _sure(shown: Result) -> str:
     seen: dict[str, list[Level]] = {}
     for level, bounds in shown.speedups.items():
         seen.setdefault(_seen(bounds), []).append(level)
@@ -209,7 +214,7 @@ def _sure(shown: Measured) -> str:
     return "; ".join(f"at {listed(levels)} {words}" for words, levels in seen.items())
 
 
-def _mixed_gain(findings: Findings, best: Measured) -> str | None:
+def _mixed_gain(findings: RunView, best: Result) -> str | None:
     """That the speed-up may not be speculation's alone."""
     point = best.point
     if findings.winner is findings.baseline or point is None or not (point.env or point.flags):
@@ -223,7 +228,7 @@ def _mixed_gain(findings: Findings, best: Measured) -> str | None:
     )
 
 
-def _split(findings: Findings, plain: Measured, best: Measured) -> str:
+def _split(findings: RunView, plain: Result, best: Result) -> str:
     """What of the speed-up is the settings' and what speculation's."""
     parts = []
     for level, whole in best.speedups.items():
@@ -236,11 +241,11 @@ def _split(findings: Findings, plain: Measured, best: Measured) -> str:
     return (
         f"Split by a launch of {code(plain.label)} (trial {plain.record.trial}): "
         f"{'; '.join(parts)}."
-        + (" What that launch says is not the baseline's." if plain.record.is_another else "")
+        + (" What that launch says is not the baseline's." if plain.record.is_disqualified else "")
     )
 
 
-def _is_shown(findings: Findings, best: Measured, *, faster: bool) -> bool:
+def _is_shown(findings: RunView, best: Result, *, faster: bool) -> bool:
     """Whether one of the levels that decide shows that `best` is faster than no speculation, or
     slower: a gain at 6 requests/s shows no loss, and one at a level that was not asked about shows
     nothing, nor does a figure without an interval."""
@@ -259,7 +264,7 @@ def _seen(bounds: Interval) -> str:
     return NOT_SHOWN
 
 
-def ended_words(findings: Findings) -> str | None:
+def describe_end(findings: RunView) -> str | None:
     """None of a run that finished, of one that another specbench is at work on, and where nothing
     is known."""
     run = findings.run

@@ -2,7 +2,7 @@
 
 import math
 
-from tuner.analysis.run_results import Findings
+from tuner.analysis.run_results import RunView
 from tuner.config.load_level import at, named
 from tuner.metrics.drift import Baselines
 from tuner.metrics.statistics import pooled
@@ -11,7 +11,7 @@ from tuner.runs.records import TrialRecord
 from tuner.runs.slot_interference import beside_at, no_difference, places_beside, slowed
 
 
-def drift_words(findings: Findings) -> str | None:
+def describe_drift(findings: RunView) -> str | None:
     """That the machine drifted and what was done about it; None where it did not."""
     drifting = {n: known for n, known in findings.settled.baselines.items() if known.drifts}
     if not drifting:
@@ -30,7 +30,7 @@ def drift_words(findings: Findings) -> str | None:
     )
 
 
-def baselines_words(findings: Findings) -> str | None:
+def describe_baselines(findings: RunView) -> str | None:
     """Every launch of the baseline with its figure; None where there was one."""
     known = findings.settled.baselines
     if not known:
@@ -55,7 +55,7 @@ def _level(known: Baselines, where: str) -> str:
     return f"{words}; launches differ by {more:.2%} beyond what their windows explain"
 
 
-def beside_words(findings: Findings) -> str | None:
+def describe_slot_interference(findings: RunView) -> str | None:
     """What servers side by side did to each other, with a table where they did something; None
     where none were."""
     places = places_beside(findings.ledger)
@@ -88,7 +88,7 @@ def _beside(record: TrialRecord, level: str) -> str:
     return ratio(found) + (", a doubt" if slowed(found) else "")
 
 
-def interval_words(findings: Findings) -> str:
+def describe_intervals(findings: RunView) -> str:
     """What 95 % intervals are made of."""
     words = "95 % intervals, from the spread between windows and between prompts"
     if findings.settled.baselines:

@@ -5,13 +5,13 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner.analysis.run_results import NO_SPECULATION, Findings, Measured
+from tuner.analysis.run_results import NO_SPECULATION, Result, RunView
 from tuner.analysis.winner import broken_at, is_refuted
 from tuner.config.load_level import Level, Rate, at, axis, listed
 from tuner.config.point import Point
 from tuner.core.errors import UserError
 from tuner.core.files import write_text
-from tuner.metrics.level_metrics import speed_words
+from tuner.metrics.level_metrics import metric_heading
 from tuner.report.answer import throughput
 from tuner.report.formatting import MISSING, block, code, markdown_table, ratio
 from tuner.search.objective import objective
@@ -22,29 +22,29 @@ from tuner.sglang.rules import Planned
 from tuner.sglang.step_switching import FILE, SWITCH, adaptive_config, adaptive_refusal, takes_zero
 
 
-def levels_table(findings: Findings) -> str | None:
+def levels_table(findings: RunView) -> str | None:
     """The fastest configuration at each concurrency; None where there is only one to tell of."""
     found = findings.result.by_level
     if len(found) < 2:
         return None
     rows = []
     for level, best in found.items():
-        shown = Measured(best.record, None)
+        shown = Result(best.record, None)
         same = [
-            _name(Measured(each, None))
+            _name(Result(each, None))
             + (" (breaks a limit)" if broken_at(findings.ledger, each, level) else "")
             for each in best.alike
         ]
         cells = [str(level), _name(shown), ", ".join(same) or MISSING]
         gain = "1" if best.record.role == "baseline" else ratio(best.speedup)
         rows.append([*cells, throughput(shown, level, findings.metric), gain])
-    speed = speed_words(findings.metric)
+    speed = metric_heading(findings.metric)
     header = [axis([*found]), "fastest there", "not told apart from it", speed, "speed-up"]
     table = markdown_table(header, rows, 3)
     return table + (_front(findings) if findings.sweep.search.sampler == "nsga2" else "")
 
 
-def _front(findings: Findings) -> str:
+def _front(findings: RunView) -> str:
     """The configurations that no other one equals or beats at every concurrency."""
     gains = {
         _name(each): [each.speedups[level].value for level in findings.result.by_level]
@@ -63,13 +63,13 @@ def _front(findings: Findings) -> str:
     return f"\n\nNot beaten at every {where} by another one: {'; '.join(left)}." if left else ""
 
 
-def _standing(findings: Findings) -> list[Measured]:
+def _standing(findings: RunView) -> list[Result]:
     """The candidates that may be recommended, the best first."""
     spec = findings.sweep.search.objective
     return [e for e in findings.ranked if not is_refuted(findings.ledger, e.record, spec)]
 
 
-def _name(shown: Measured) -> str:
+def _name(shown: Result) -> str:
     return NO_SPECULATION if shown.point is None else code(shown.label)
 
 
@@ -79,9 +79,9 @@ class Chains:
 
     family: Point
     """Their point without steps and tokens."""
-    measured: tuple[Measured, ...]
+    measured: tuple[Result, ...]
 
-    def fastest(self, level: Level) -> Measured | None:
+    def fastest(self, level: Level) -> Result | None:
         """None where none was compared at this concurrency."""
         known = [each for each in self.measured if level in each.speedups]
         return max(known, key=lambda each: each.speedups[level].value, default=None)
@@ -95,13 +95,13 @@ class Adaptive:
     content: Mapping[str, Any]
     steps: Mapping[int, int]
     """Chain length by concurrency."""
-    longest: Measured
+    longest: Result
     """The trial of the longest chain in the file: such a server is launched with it."""
     unsaid: tuple[int, ...]
     """Levels where no speculation is faster and the release takes no 0."""
 
 
-def adaptive(findings: Findings) -> Adaptive | str:
+def adaptive(findings: RunView) -> Adaptive | str:
     """The file that one server would have, or why there is none.
 
     From the chains of one group of equal settings: the one that is best over all levels, each
@@ -141,15 +141,15 @@ def adaptive(findings: Findings) -> Adaptive | str:
     return max(found, key=lambda pair: pair[0])[1]
 
 
-def _plain_gains(findings: Findings, group: Chains) -> Mapping[Level, float]:
+def _plain_gains(findings: RunView, group: Chains) -> Mapping[Level, float]:
     """Speed-ups of no speculation under the group's settings, where those were measured."""
     plain, its = findings.plain, group.family.settings
-    if plain is None or its is None or plain.point != its or plain.record.is_another:
+    if plain is None or its is None or plain.point != its or plain.record.is_disqualified:
         return {}
     return {level: each.value for level, each in plain.speedups.items()}
 
 
-def _release(findings: Findings) -> Release | str:
+def _release(findings: RunView) -> Release | str:
     if findings.release is None:
         return "no server said which SGLang it is"
     try:
@@ -158,9 +158,9 @@ def _release(findings: Findings) -> Release | str:
         return error.message
 
 
-def _groups(measured: Iterable[Measured]) -> list[Chains]:
+def _groups(measured: Iterable[Result]) -> list[Chains]:
     """Groups of chains, the one with the best candidate first."""
-    groups: dict[Point, list[Measured]] = {}
+    groups: dict[Point, list[Result]] = {}
     for each in measured:
         point = each.point
         if each.value is not None and point is not None and point.eagle_topk == 1:
@@ -196,7 +196,7 @@ def _gain(group: Chains, level: Level) -> float:
     return best.speedups[level].value
 
 
-def write_adaptive(findings: Findings) -> list[str]:
+def write_adaptive(findings: RunView) -> list[str]:
     """Write adaptive.json, or remove an earlier one. Returns what the report says of it."""
     if not findings.result.by_level:
         findings.run.adaptive_json.unlink(missing_ok=True)
@@ -210,7 +210,7 @@ def write_adaptive(findings: Findings) -> list[str]:
     return [_told(made, findings), *_launch(made, findings)]
 
 
-def _told(made: Adaptive, findings: Findings) -> str:
+def _told(made: Adaptive, findings: RunView) -> str:
     release = f"SGLang {made.release.known}"
     if len(set(made.steps.values())) == 1:
         words = "one length for all batch sizes, which `--speculative-num-steps` alone says as well"
@@ -233,7 +233,7 @@ def _told(made: Adaptive, findings: Findings) -> str:
     return told + " A server that switches by itself was not measured."
 
 
-def _unsure(made: Adaptive, findings: Findings) -> str:
+def _unsure(made: Adaptive, findings: RunView) -> str:
     """At which sizes something else may as well be the fastest."""
     open_at = {
         level: best.alike
@@ -248,7 +248,7 @@ def _unsure(made: Adaptive, findings: Findings) -> str:
     return f"{words}, at {listed(plain)} not from no speculation either." if plain else f"{words}."
 
 
-def _launch(made: Adaptive, findings: Findings) -> Iterator[str]:
+def _launch(made: Adaptive, findings: RunView) -> Iterator[str]:
     """The launch of such a server: the longest chain's with the file. None of a simulated run."""
     recorded = made.longest.record.command
     if recorded is None or findings.simulated or len(set(made.steps.values())) == 1:

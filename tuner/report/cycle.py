@@ -1,7 +1,7 @@
 """The section "Where a cycle goes" and the reason why speculation loses, as Markdown."""
 
-from tuner.analysis.cycle_breakdown import Cycles, Taken, streams_of
-from tuner.analysis.run_results import NO_SPECULATION, Findings, Measured
+from tuner.analysis.cycle_breakdown import Cycles, CycleTimes, concurrent_streams
+from tuner.analysis.run_results import NO_SPECULATION, Result, RunView
 from tuner.config.load_level import Level, at
 from tuner.config.point import Point
 from tuner.metrics.statistics import Interval
@@ -24,7 +24,7 @@ HEADER = [
 ]
 
 
-def why_it_loses(findings: Findings) -> str | None:
+def why_it_loses(findings: RunView) -> str | None:
     """Cycle against accept length of the best candidate, where it is shown to be slower.
 
     Of a difference that noise may have made there is no reason.
@@ -41,7 +41,7 @@ def why_it_loses(findings: Findings) -> str | None:
     return f"Why: {' '.join(_capital(told))}" if told else None
 
 
-def _lost(cycles: Cycles, taken: Taken) -> str:
+def _lost(cycles: Cycles, taken: CycleTimes) -> str:
     even = taken.even
     costs = (
         f"a cycle of it takes {even.needed:.2f} times a plain decode step "
@@ -64,7 +64,7 @@ def _lost(cycles: Cycles, taken: Taken) -> str:
     return f"{words}{_hopeless(cycles, taken)}"
 
 
-def _hopeless(cycles: Cycles, taken: Taken) -> str:
+def _hopeless(cycles: Cycles, taken: CycleTimes) -> str:
     """That no draft can make this chain win, and what could: a longer one as far as the run's own
     measurements do not refute it; "" where a draft can."""
     even, steps = taken.even, taken.even.num_steps
@@ -93,7 +93,7 @@ def _capital(sentences: list[str]) -> list[str]:
     return [s if i == 0 else s[0].upper() + s[1:] for i, s in enumerate(sentences)]
 
 
-def cycle_section(findings: Findings) -> list[str]:
+def cycle_section(findings: RunView) -> list[str]:
     """Paragraphs, tables and a list of flags; [] where no cycle can be held against a plain one."""
     cycles = Cycles(findings)
     if not cycles.levels:
@@ -103,7 +103,7 @@ def cycle_section(findings: Findings) -> list[str]:
         if len(cycles.levels) > 1:
             parts.append(f"### Cycles {at(level)}")
         parts.append(_table(cycles, level))
-    parts += [words for words in (_split_words(cycles), _unmeasured(cycles)) if words]
+    parts += [words for words in (_describe_split(cycles), _unmeasured(cycles)) if words]
     if found := advice(cycles):
         parts.append("\n".join(f"- {each}" for each in found))
     return parts
@@ -132,7 +132,7 @@ def _ms(found: Interval | None) -> str:
     return MISSING if found is None else interval(found.value, found.low, found.high, 2)
 
 
-def _split_words(cycles: Cycles) -> str | None:
+def _describe_split(cycles: Cycles) -> str | None:
     """The best candidate's cycle at the lowest concurrency, in words."""
     level, best = cycles.levels[0], cycles.findings.best
     if cycles.scattered is not None:
@@ -179,7 +179,7 @@ def _split_words(cycles: Cycles) -> str | None:
 
 def _lacking(cycles: Cycles, level: Level, point: Point, part: str) -> str | None:
     """What to measure besides; at a rate nobody says how many streams were in a batch."""
-    lacking = cycles.model(level).missing(point, streams_of(level), part)
+    lacking = cycles.model(level).missing(point, concurrent_streams(level), part)
     if lacking is None or cycles.findings.sweep.workload.request_rate is None:
         return lacking
     other = "a run without request_rate at two concurrencies"
@@ -218,7 +218,7 @@ def advice(cycles: Cycles) -> list[str]:
     return found
 
 
-def _at(cycles: Cycles, level: Level) -> Taken | None:
+def _at(cycles: Cycles, level: Level) -> CycleTimes | None:
     best = cycles.findings.best
     return cycles.taken(best, level) if best else None
 
@@ -247,7 +247,7 @@ Flag = tuple[str, str]
 """What is so, and what to try; the concurrency stands between."""
 
 
-def _once(taken: Taken) -> Flag | None:
+def _once(taken: CycleTimes) -> Flag | None:
     if taken.split is None or taken.split.once is None:
         return None
     more, whole = taken.split.once.value - taken.even.plain_ms, taken.split.cycle.value
@@ -288,7 +288,7 @@ def _draft(cycles: Cycles, levels: list[Level]) -> str | None:
     )
 
 
-def _other_placement(findings: Findings) -> str:
+def _other_placement(findings: RunView) -> str:
     """Worth a launch where the draft's all-reduces cost much: through NCCL."""
     base = findings.baseline
     log = None if base is None else findings.run.log_file(base.record.launch_id)
@@ -310,7 +310,7 @@ def _placement(cycles: Cycles) -> str | None:
     return f"{words} ({longer.low:+.2f} to {longer.high:+.2f}) ms, by the model{told}"
 
 
-def _last_step(cycles: Cycles, taken: Taken) -> Flag | None:
+def _last_step(cycles: Cycles, taken: CycleTimes) -> Flag | None:
     """Whether the last drafted token pays for itself; advice only where nobody measured it."""
     point, split, even = taken.measured.point, taken.split, taken.even
     rates = taken.measured.metrics(taken.level).get("accept_rate_by_position")
@@ -341,7 +341,7 @@ def _last_step(cycles: Cycles, taken: Taken) -> Flag | None:
     return f"{words}brings {brings:.2f} tokens ({pays:.2f} would pay for it)", advice
 
 
-def _fewer(cycles: Cycles, taken: Taken, shorter: Measured | None) -> str:
+def _fewer(cycles: Cycles, taken: CycleTimes, shorter: Result | None) -> str:
     """What follows for a chain whose last step does not pay, beside the one a step shorter."""
     if shorter is None:
         return ": fewer steps"

@@ -12,8 +12,8 @@ from typing import Any
 
 import pandas as pd
 
-from tuner.analysis.cycle_breakdown import streams_of
-from tuner.analysis.winner import objective_of
+from tuner.analysis.cycle_breakdown import concurrent_streams
+from tuner.analysis.winner import read_objective
 from tuner.config.field_types import UNSET
 from tuner.config.load_level import Level, Rate, columns, level_in
 from tuner.config.point import Point
@@ -74,7 +74,7 @@ def metrics_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
     env, flags = _names(records)
     rows: list[Row] = []
     for record in records:
-        for level, figures in levels_of(record):
+        for level, figures in metrics_by_level(record):
             single = {name: value for name, value in figures.items() if name not in _PARTS}
             rows.append({**_trial(record, env, flags), **columns(level), **single})
     dimensions = [*_trial_columns(env, flags), *LEVEL]
@@ -87,10 +87,10 @@ def metrics_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
 def kinds_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
     """One row per trial, level and kind of prompt."""
     base = next((each for each in records if each.role == "baseline" and each.metrics), None)
-    below = {} if base is None else dict(levels_of(base))
+    below = {} if base is None else dict(metrics_by_level(base))
     rows: list[Row] = []
     for record in records:
-        for level, metrics in levels_of(record):
+        for level, metrics in metrics_by_level(record):
             plain = below.get(level, {}).get("by_kind") or {}
             for kind, figures in (metrics.get("by_kind") or {}).items():
                 speed, its = figures.get("decode_tok_s"), plain.get(kind, {}).get("decode_tok_s")
@@ -108,7 +108,7 @@ def acceptance_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
     """One row per trial, level and position of the draft."""
     rows: list[Row] = []
     for record in records:
-        for level, figures in levels_of(record):
+        for level, figures in metrics_by_level(record):
             rates = figures.get("accept_rate_by_position") or []
             for place, (rate, sofar) in enumerate(zip(rates, accumulate(rates), strict=True), 1):
                 before = rates[place - 2] if place > 1 else 1.0
@@ -131,7 +131,7 @@ def decisions_frame(records: Sequence[TrialRecord], spec: ObjectiveSpec) -> pd.D
     """One row per trial that the search gave a reason for, with what came of it."""
     told = ("stage", "why", "predicted", "predicted_low", "predicted_high")
     rows = [
-        {**_name(r), **_of(r.decision, told), "objective": objective_of(r, spec)}
+        {**_name(r), **_of(r.decision, told), "objective": read_objective(r, spec)}
         for r in records
         if r.decision is not None
     ]
@@ -166,12 +166,12 @@ def framed(rows: Sequence[Row], columns: Sequence[str]) -> pd.DataFrame:
     return frame
 
 
-def levels_of(record: TrialRecord) -> list[tuple[Level, dict[str, Any]]]:
+def metrics_by_level(record: TrialRecord) -> list[tuple[Level, dict[str, Any]]]:
     """(level, metrics), lowest first."""
     return sorted((level_in(name, record.metrics), each) for name, each in record.metrics.items())
 
 
-def label_of(record: TrialRecord) -> str:
+def record_label(record: TrialRecord) -> str:
     """The point in words; `no speculation` without one."""
     if record.at is not None:
         return record.at.label()
@@ -205,7 +205,7 @@ def _trial(record: TrialRecord, env: list[str], flags: list[str]) -> Row:
 
 
 def _name(record: TrialRecord) -> Row:
-    return {"trial": record.trial, "role": record.role, "label": label_of(record)}
+    return {"trial": record.trial, "role": record.role, "label": record_label(record)}
 
 
 def _steps(point: Point | None) -> Row:
@@ -387,10 +387,10 @@ class RunFrames:
                                                    missing where they do not determine it
         """
         measured = [
-            (record, level, Cycle(record.at, streams_of(level), ms))
+            (record, level, Cycle(record.at, concurrent_streams(level), ms))
             for record in self._records
             if record.role == "candidate" and record.at is not None
-            for level, figures in levels_of(record)
+            for level, figures in metrics_by_level(record)
             if (ms := figures.get("cycle_ms")) is not None
         ]
         everything = [(_sort(level), cycle) for _, level, cycle in measured]
@@ -412,7 +412,7 @@ class RunFrames:
         told = others.cycle(cycle.point, cycle.concurrency)
         return {
             "trial": record.trial,
-            "label": label_of(record),
+            "label": record_label(record),
             "num_steps": cycle.point.num_steps,
             "eagle_topk": cycle.point.eagle_topk,
             "num_draft_tokens": cycle.point.num_draft_tokens,
@@ -429,7 +429,7 @@ class RunFrames:
         """The baseline's decode step by level, the mean over its launches."""
         found: dict[Level, list[float]] = {}
         for record in self._records:
-            for level, figures in levels_of(record) if record.role == "baseline" else ():
+            for level, figures in metrics_by_level(record) if record.role == "baseline" else ():
                 if (ms := figures.get("cycle_ms")) is not None:
                     found.setdefault(level, []).append(ms)
         return {level: fmean(each) for level, each in found.items()}
@@ -447,7 +447,7 @@ def _sort(level: Level) -> Level | None:
 
 
 def _where(record: TrialRecord, level: Level, number: int) -> Row:
-    named = {"trial": record.trial, "role": record.role, "label": label_of(record)}
+    named = {"trial": record.trial, "role": record.role, "label": record_label(record)}
     return {**named, **columns(level), "window": number}
 
 

@@ -2,31 +2,31 @@
 
 from collections.abc import Sequence
 
-from tuner.analysis.request_rates import crossing_words, overload_words
-from tuner.analysis.run_results import NO_SPECULATION, Findings, Measured
+from tuner.analysis.request_rates import describe_break_even_rate, describe_overload
+from tuner.analysis.run_results import NO_SPECULATION, Result, RunView
 from tuner.analysis.winner import broken_by
 from tuner.report.formatting import code, count, escaped
-from tuner.runs.latency_limits import asked_words, broken_words, limits_words
+from tuner.runs.latency_limits import describe_broken_limits, format_limits, format_required_limits
 from tuner.runs.records import BrokenLimit, TrialRecord
 
 SHOWN = 5
 """Candidates whose broken limits are told."""
 
 
-def rates_line(findings: Findings) -> str | None:
+def rates_line(findings: RunView) -> str | None:
     """Up to which request rate speculation pays, and who did not keep up; None without rates."""
     found = findings.result.by_rate
-    told = [words for words in (crossing_words(found), overload_words(found)) if words]
+    told = [words for words in (describe_break_even_rate(found), describe_overload(found)) if words]
     return f"{'. '.join(told)}." if told else None
 
 
-def limits_line(findings: Findings, best: Measured) -> str | None:
+def limits_line(findings: RunView, best: Result) -> str | None:
     """What the limits are, who breaks them and by how much; None without limits."""
     limits = findings.sweep.search.limits
     if not limits and not findings.result.limits.broken:
         return None
     every = [each for _, found in findings.result.limits.broken for each in found]
-    told = [f"Limits: {escaped(asked_words(limits, every))}."]
+    told = [f"Limits: {escaped(format_required_limits(limits, every))}."]
     base, broken = findings.baseline, broken_by(findings.ledger, best.record)
     if not broken and findings.winner is not base:
         told.append(f"{code(best.label)} keeps them.")
@@ -47,7 +47,7 @@ def limits_line(findings: Findings, best: Measured) -> str | None:
     ]
     if out:
         words = [
-            f"{code(each.label)} ({escaped(broken_words(found, each.record.metrics))})"
+            f"{code(each.label)} ({escaped(describe_broken_limits(found, each.record.metrics))})"
             for each, found in out[:SHOWN]
         ]
         more = len(out) - SHOWN
@@ -58,16 +58,16 @@ def limits_line(findings: Findings, best: Measured) -> str | None:
     return " ".join(told)
 
 
-def server_limits_line(findings: Findings) -> str | None:
+def server_limits_line(findings: RunView) -> str | None:
     """Whether a server that somebody else started keeps the limits; None without limits."""
     limits, shown = findings.sweep.search.limits, findings.baseline or findings.best
     if not limits or shown is None:
         return None
     told = _kept("The server", shown.record, shown.record.broken)
-    return f"Limits: {escaped(limits_words(limits))}. {told}"
+    return f"Limits: {escaped(format_limits(limits))}. {told}"
 
 
 def _kept(name: str, record: TrialRecord, broken: Sequence[BrokenLimit]) -> str:
     if not broken:
         return f"{name} keeps them."
-    return f"{name} breaks them: {escaped(broken_words(broken, record.metrics))}."
+    return f"{name} breaks them: {escaped(describe_broken_limits(broken, record.metrics))}."

@@ -12,8 +12,8 @@ from tuner.runs.run import Run
 from tuner.server.base import plain_config, server_config
 from tuner.sglang.log_parser import Sizes, read_sizes
 from tuner.sglang.memory.estimate import Offsets, ServerMemory, server_memory
-from tuner.sglang.memory.fit import cache_of, free_of, offsets_of
-from tuner.sglang.memory.model_shape import Pair, pair_of
+from tuner.sglang.memory.fit import estimate_offsets, free_gib, kv_cache_gib
+from tuner.sglang.memory.model_shape import ShapePair, read_shapes
 from tuner.sglang.releases import Release, parse_version
 from tuner.sglang.revisions import sweep_as_begun
 
@@ -21,7 +21,7 @@ HEADER = ["launch", "target", "draft", "KV cache", "after a first log", "tokens"
 
 
 @dataclass(frozen=True)
-class Held:
+class MemoryUse:
     """One launch. `learned` is the estimate as the run's earlier logs correct it, if any."""
 
     label: str
@@ -32,14 +32,14 @@ class Held:
 
     def compared(self) -> dict[str, tuple[float | None, float | None]]:
         """(estimate, log) by what, GiB but for `tokens`."""
-        cache, drafts = cache_of(self.logged), self.logged.draft is not None
+        cache, drafts = kv_cache_gib(self.logged), self.logged.draft is not None
         return {
             "target": (self.told.target, self.logged.target),
             "draft": (self.told.loading if drafts else None, self.logged.draft),
             "KV cache": (self.told.cache, cache),
             "after a first log": (self.learned.cache if self.learned else None, cache),
             "tokens": (self.told.tokens, self.logged.tokens),
-            "free": (free_of(self.told, self.gpu), self.logged.free),
+            "free": (free_gib(self.told, self.gpu), self.logged.free),
         }
 
     def cells(self) -> list[str]:
@@ -57,7 +57,7 @@ def _cell(name: str, estimate: float | None, log: float | None) -> str:
     return f"{told} / {log:,.0f}{off}"
 
 
-def launches_held(run: Run, pair: Pair | None = None) -> Iterator[Held]:
+def launches_held(run: Run, pair: ShapePair | None = None) -> Iterator[MemoryUse]:
     """Every launch of SGLang whose log states sizes.
 
     `pair` goes before what the run kept of its models, and that before their files here.
@@ -66,7 +66,7 @@ def launches_held(run: Run, pair: Pair | None = None) -> Iterator[Held]:
     if sweep.engine.kind != "sglang" or gpu is None:
         return
     begun = sweep_as_begun(sweep, run.settings.models, os.environ)
-    models = pair or pair_of(begun, kept=run.configs())
+    models = pair or read_shapes(begun, kept=run.configs())
     known: Offsets | None = None
     drafts: dict[object, float] = {}
     seen: set[int] = set()
@@ -86,11 +86,11 @@ def launches_held(run: Run, pair: Pair | None = None) -> Iterator[Held]:
         if known is not None:
             corrected = replace(known, draft=drafts.get(placed, 0.0))
             again = server_memory(config, models, release, gpu, corrected)
-        off = offsets_of(told, logged, gpu)
+        off = estimate_offsets(told, logged, gpu)
         known = known or off
         if logged.draft is not None:
             drafts.setdefault(placed, off.draft)
-        yield Held(_label(record), told, again, logged, gpu)
+        yield MemoryUse(_label(record), told, again, logged, gpu)
 
 
 def _gpu(run: Run) -> float | None:
@@ -113,12 +113,12 @@ def _label(record: TrialRecord) -> str:
     return record.label if record.at else NO_SPECULATION
 
 
-def memory_table(run: Run, pair: Pair | None = None) -> str | None:
+def memory_table(run: Run, pair: ShapePair | None = None) -> str | None:
     """Estimate / log of each launch; None without such logs.
 
     Launches that differ in nothing but what is free are one row, with the least that was.
     """
-    groups: dict[tuple[str, ...], list[Held]] = {}
+    groups: dict[tuple[str, ...], list[MemoryUse]] = {}
     for held in launches_held(run, pair):
         groups.setdefault(tuple(held.cells()[:-1]), []).append(held)
     if not groups:

@@ -2,16 +2,16 @@
 
 from collections import Counter
 
-from tuner.analysis.run_results import Findings
+from tuner.analysis.run_results import RunView
 from tuner.core.errors import UserError
 from tuner.report.formatting import MISSING, code, count, duration, escaped, markdown_table
 from tuner.runs.records import TrialRecord
 from tuner.sglang.log_parser import THROUGH_NCCL, logged_backend
-from tuner.sglang.nccl.results import CommResults, Measured
+from tuner.sglang.nccl.results import CommResults, SettingResult
 from tuner.sglang.nccl.selection import Screening, read_screening
 
 
-def communication_words(findings: Findings) -> list[str]:
+def describe_screening(findings: RunView) -> list[str]:
     """Paragraphs for "How it was searched"; [] where the run has no such stage.
 
     A broken comm.json is said and takes nothing else from the report, which rests on the ledger.
@@ -70,11 +70,11 @@ def _table(screening: Screening, results: CommResults) -> str:
     return table
 
 
-def _latency(row: Measured, place: int) -> str:
+def _latency(row: SettingResult, place: int) -> str:
     return MISSING if row.failure is not None else f"{row.latency(place).value:.1f}"
 
 
-def nccl_doubt(findings: Findings) -> str | None:
+def nccl_warning(findings: RunView) -> str | None:
     """That the space's NCCL settings had no effect, in one sentence; None where they had.
 
     None too where no log says what carried the all-reduces.

@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.analysis.run_results import Findings, Measured
-from tuner.analysis.winner import far_outputs
-from tuner.config.load_level import at, level_in, level_of
+from tuner.analysis.run_results import Result, RunView
+from tuner.analysis.winner import divergent_outputs
+from tuner.config.load_level import at, level_in, parse_level
 from tuner.metrics.output_comparison import LEVEL, example
 from tuner.report.formatting import code
 from tuner.runs.records import OutputCounts, OutputsLine, TaskLine, TrialRecord
@@ -18,7 +18,7 @@ WHY_THEY_DIFFER = (
 )
 
 
-def same_output(findings: Findings) -> str | None:
+def same_output(findings: RunView) -> str | None:
     """How the outputs of what to run compare; None where it is the baseline, or an older run."""
     winner = findings.winner
     if winner is None or winner is findings.baseline:
@@ -26,7 +26,7 @@ def same_output(findings: Findings) -> str | None:
     again = findings.ledger.confirmation(winner.record)
     record = again if again is not None and again.outputs else winner.record
     told, outputs = list[str](), record.outputs
-    if words := outputs_words(outputs, record.metrics):
+    if words := describe_outputs(outputs, record.metrics):
         told.append(f"Greedy outputs against no speculation: {'. '.join(words)}.")
     if any(line.outcome == "far" for line in outputs.values()):
         told.insert(0, "**Not the baseline's outputs.**")
@@ -34,20 +34,20 @@ def same_output(findings: Findings) -> str | None:
     if differing:
         shown = _example(findings, record, differing[0])
         told += [WHY_THEY_DIFFER, *([shown] if shown else [])]
-    if scores := scores_of(findings, again):
+    if scores := task_scores(findings, again):
         told.append(f"The task: {scores}.")
     return " ".join(told) or None
 
 
-def far_candidates(findings: Findings) -> list[str]:
+def far_candidates(findings: RunView) -> list[str]:
     """What speaks against each candidate that was refused for what it says, the faster first."""
     told = []
     for record in findings.result.far[:SHOWN]:
-        found = far_outputs(findings.ledger, record)
+        found = divergent_outputs(findings.ledger, record)
         assert found is not None and record.at is not None
-        name, level = f"{code(record.at.label())} (trial {found.trial})", found.far_outputs
+        name, level = f"{code(record.at.label())} (trial {found.trial})", found.divergent_outputs
         if level is None:
-            told.append(f"{name}, by the task's score: {scores_of(findings, found)}")
+            told.append(f"{name}, by the task's score: {task_scores(findings, found)}")
         else:
             told.append(
                 f"{name}: {at(level_in(level, found.metrics))} {far_counts(found.outputs[level])}"
@@ -57,29 +57,29 @@ def far_candidates(findings: Findings) -> list[str]:
     return told
 
 
-def far_example(findings: Findings) -> str | None:
+def far_example(findings: RunView) -> str | None:
     """Where the first of them parts; None where none was refused for its outputs."""
     for record in findings.result.far:
-        found = far_outputs(findings.ledger, record)
-        if found is not None and found.far_outputs is not None:
-            return _example(findings, found, found.far_outputs)
+        found = divergent_outputs(findings.ledger, record)
+        if found is not None and found.divergent_outputs is not None:
+            return _example(findings, found, found.divergent_outputs)
     return None
 
 
-def scores_of(findings: Findings, record: TrialRecord | None) -> str | None:
+def task_scores(findings: RunView, record: TrialRecord | None) -> str | None:
     """The task's scores of the baseline and of a record; None where one was not taken."""
     base = findings.baseline
-    return task_words(
+    return describe_task_scores(
         None if base is None else base.record.task, None if record is None else record.task
     )
 
 
-def _example(findings: Findings, record: TrialRecord, level: str) -> str | None:
+def _example(findings: RunView, record: TrialRecord, level: str) -> str | None:
     """Where the two part in one prompt, so that a reader sees whether it still makes sense."""
     base = findings.baseline
     if base is None:
         return None
-    sides = [findings.windows(each, level_of(level)) for each in (base, Measured(record, None))]
+    sides = [findings.windows(each, parse_level(level)) for each in (base, Result(record, None))]
     if not all(sides):
         return None
     found = example(sides[0][0], sides[1][0])
@@ -92,7 +92,7 @@ def _example(findings: Findings, record: TrialRecord, level: str) -> str | None:
     )
 
 
-def outputs_words(
+def describe_outputs(
     outputs: Mapping[str, OutputsLine], metrics: Mapping[str, Mapping[str, Any]] | None = None
 ) -> list[str]:
     """A sentence for each concurrency, or one for all of them where nothing was compared.
@@ -164,7 +164,7 @@ def far_counts(line: OutputsLine) -> str:
     )
 
 
-def task_words(baseline: TaskLine | None, measured: TaskLine | None) -> str | None:
+def describe_task_scores(baseline: TaskLine | None, measured: TaskLine | None) -> str | None:
     """The scores of both; None where one was not taken."""
     if baseline is None or measured is None or measured.p is None:
         return None

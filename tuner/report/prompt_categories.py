@@ -1,7 +1,7 @@
 """The report's tables of kinds and lengths of prompts."""
 
 from tuner.analysis.prompt_categories import KindFound
-from tuner.analysis.run_results import NO_SPECULATION, Findings
+from tuner.analysis.run_results import NO_SPECULATION, RunView
 from tuner.config.load_level import at
 from tuner.metrics.statistics import Interval
 from tuner.report.formatting import MISSING, code, escaped, markdown_table, number
@@ -20,7 +20,7 @@ OF_A_LENGTH = (
 )  # fmt: skip
 
 
-def kind_tables(findings: Findings) -> list[tuple[str, str]]:
+def kind_tables(findings: RunView) -> list[tuple[str, str]]:
     """For each concurrency what the table shows, and the table; [] without a candidate, and where
     all prompts are of one kind: the other tables have that."""
     best = findings.best
@@ -38,7 +38,7 @@ def kind_tables(findings: Findings) -> list[tuple[str, str]]:
     return tables
 
 
-def length_tables(findings: Findings) -> list[tuple[str, str]]:
+def length_tables(findings: RunView) -> list[tuple[str, str]]:
     """The same by prompt length; [] where all prompts are of one part."""
     best, tables = findings.best, list[tuple[str, str]]()
     for level in findings.levels if best is not None else ():

@@ -6,13 +6,17 @@ from pathlib import Path
 
 import jinja2
 
-from tuner.analysis.run_results import Findings
+from tuner.analysis.run_results import RunView
 from tuner.config.load_level import axis
 from tuner.core.errors import UserError
 from tuner.core.files import read_bytes, write_text
 from tuner.report import sections
 from tuner.report.answer import answer, answer_table
-from tuner.report.baselines import baselines_words, beside_words, interval_words
+from tuner.report.baselines import (
+    describe_baselines,
+    describe_intervals,
+    describe_slot_interference,
+)
 from tuner.report.best_per_level import levels_table, write_adaptive
 from tuner.report.cycle import cycle_section
 from tuner.report.figures.figures import draw_figures
@@ -23,7 +27,7 @@ from tuner.report.memory import memory_table
 from tuner.report.prompt_categories import kind_tables, length_tables
 from tuner.report.results_table import top_tables
 from tuner.report.search_history import search_table
-from tuner.report.sections import cost_words, outliers
+from tuner.report.sections import describe_cost, outliers
 from tuner.report.winner_files import launch_command, write_winner
 from tuner.runs.run import Run
 from tuner.server.launch_script import launch_script
@@ -35,7 +39,7 @@ def write_report(run: Run) -> Path:
     Returns the path of report.md. Works on an unfinished run too: it shows what is there. Raises
     UserError where the run's files cannot be read, or the folder cannot be written to.
     """
-    findings = Findings(run)
+    findings = RunView(run)
     try:
         return _written(findings)
     except OSError as error:
@@ -48,7 +52,7 @@ def write_report(run: Run) -> Path:
         raise UserError(message, error.filename or run.path) from error
 
 
-def _written(findings: Findings) -> Path:
+def _written(findings: RunView) -> Path:
     run, script = findings.run, _earlier_script(findings)
     if run.figures.is_symlink():  # of a stranger's folder: nothing is written elsewhere
         raise UserError("this is a link, make it a folder or remove it", run.figures)
@@ -59,20 +63,20 @@ def _written(findings: Findings) -> Path:
     drawn = draw_figures(findings, run.figures)
     text = _template().render(
         title=escaped(findings.sweep.name) + (" (simulated)" if findings.simulated else ""),
-        simulated=sections.simulated_words(findings),
-        artificial=sections.artificial_words(findings),
+        simulated=sections.describe_simulation(findings),
+        artificial=sections.describe_synthetic(findings),
         answer=answer(findings),
         answer_table=answer_table(findings),
         axis=axis(findings.levels),
         levels_table=levels_table(findings),
         adaptive=write_adaptive(findings),
-        launch_words=sections.launch_words(findings),
+        launch_words=sections.describe_launch(findings),
         launch=_launch(findings, script),
         metric=code(findings.metric),
         workload=sections.workload(findings),
-        baselines=baselines_words(findings),
-        beside=beside_words(findings),
-        interval_words=interval_words(findings),
+        baselines=describe_baselines(findings),
+        beside=describe_slot_interference(findings),
+        interval_words=describe_intervals(findings),
         tables=top_tables(findings),
         figures=drawn,
         kinds=[*kind_tables(findings), *length_tables(findings)],
@@ -84,7 +88,7 @@ def _written(findings: Findings) -> Path:
         left_out=sections.left_out(findings),
         alike=sections.alike(findings),
         memory=memory_table(run),
-        cost=cost_words(findings),
+        cost=describe_cost(findings),
         facts=sections.facts(findings),
         inherited=sections.inherited(findings),
         command=block(sections.command(findings), "bash"),
@@ -94,7 +98,7 @@ def _written(findings: Findings) -> Path:
     return run.report_md
 
 
-def _page(findings: Findings, text: str, drawn: list[Drawn]) -> str:
+def _page(findings: RunView, text: str, drawn: list[Drawn]) -> str:
     """report.html: the Markdown `text` with its figures in it."""
     run = findings.run
     title = f"{findings.sweep.name}/{run.id}" + (" (simulated)" if findings.simulated else "")
@@ -105,7 +109,7 @@ def _page(findings: Findings, text: str, drawn: list[Drawn]) -> str:
     return page(text, title, figures)
 
 
-def _earlier_script(findings: Findings) -> str | None:
+def _earlier_script(findings: RunView) -> str | None:
     """best.sh as it is, where it launches the winner and no record has that launch's command.
 
     Older ledgers keep no commands. To spell one anew would put this machine's interpreter and this
@@ -121,7 +125,7 @@ def _earlier_script(findings: Findings) -> str | None:
     return script if f"# {winner.label}, from run " in script else None
 
 
-def _launch(findings: Findings, script: str | None) -> str | None:
+def _launch(findings: RunView, script: str | None) -> str | None:
     """The winner's launch as the report shows it: `script`, or the recorded command as one."""
     if script is None:
         command = launch_command(findings)

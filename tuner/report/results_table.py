@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from tuner.analysis.run_results import NO_SPECULATION, Findings, Measured
+from tuner.analysis.run_results import NO_SPECULATION, Result, RunView
 from tuner.config.load_level import Level, named
 from tuner.report.answer import throughput
 from tuner.report.formatting import MISSING, code, count, escaped, markdown_table, number, ratio
@@ -25,7 +25,7 @@ HEADER = [
 ]
 
 
-def top_tables(findings: Findings) -> list[tuple[str, str]]:
+def top_tables(findings: RunView) -> list[tuple[str, str]]:
     """(heading, table) of the best configurations for each concurrency, the baseline first."""
     several = len(findings.levels) > 1
     return [
@@ -34,7 +34,7 @@ def top_tables(findings: Findings) -> list[tuple[str, str]]:
     ]
 
 
-def _top_table(findings: Findings, level: Level) -> str:
+def _top_table(findings: RunView, level: Level) -> str:
     rows = []
     if findings.baseline is not None:
         rows.append(_row(findings.baseline, level, f"**{NO_SPECULATION}**"))
@@ -56,7 +56,7 @@ def _top_table(findings: Findings, level: Level) -> str:
     return table
 
 
-def _further_columns(findings: Findings, level: Level) -> Iterator[tuple[str, dict[str, str]]]:
+def _further_columns(findings: RunView, level: Level) -> Iterator[tuple[str, dict[str, str]]]:
     """Columns that only some tables have: the heading, and the cells by trial."""
     shown = {str(each.record.trial): each for each in _shown(findings)}
     if has_energy(findings, level):
@@ -76,23 +76,23 @@ def _further_columns(findings: Findings, level: Level) -> Iterator[tuple[str, di
         yield "windows", {trial: str(n or MISSING) for trial, n in counts.items()}
 
 
-def _shown(findings: Findings) -> list[Measured]:
+def _shown(findings: RunView) -> list[Result]:
     first = [each for each in (findings.baseline, findings.plain) if each is not None]
     return [*first, *findings.ranked[:TOP]]
 
 
-def has_energy(findings: Findings, level: Level) -> bool:
+def has_energy(findings: RunView, level: Level) -> bool:
     """NVML told the energy of a shown configuration at a level."""
     return any(each.metric(level, ENERGY) is not None for each in _shown(findings))
 
 
-def is_cut(findings: Findings, level: Level) -> bool:
+def is_cut(findings: RunView, level: Level) -> bool:
     """A shown configuration has fewer windows at a level than were asked for."""
     counts = [_windows(findings, each, level) for each in findings.ranked[:TOP]]
     return any(n is not None and n < findings.sweep.measure.windows for n in counts)
 
 
-def _windows(findings: Findings, each: Measured, level: Level) -> int | None:
+def _windows(findings: RunView, each: Result, level: Level) -> int | None:
     """How many the figures of a configuration come from."""
     if (windows := each.metric(level, "windows")) is not None:
         return round(windows)
@@ -101,7 +101,7 @@ def _windows(findings: Findings, each: Measured, level: Level) -> int | None:
     return None if requests is None else round(requests / per_window)
 
 
-def _row(each: Measured, level: Level, name: str) -> list[str]:
+def _row(each: Result, level: Level, name: str) -> list[str]:
     return [
         name,
         throughput(each, level, "output_tok_s"),

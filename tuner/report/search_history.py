@@ -1,9 +1,9 @@
 """How a run was searched: each launch with its reason, what was expected and what came."""
 
-from tuner.analysis.run_results import NO_SPECULATION, Findings
-from tuner.analysis.winner import objective_of
+from tuner.analysis.run_results import NO_SPECULATION, RunView
+from tuner.analysis.winner import read_objective
 from tuner.report.formatting import MISSING, code, count, escaped, interval, markdown_table, number
-from tuner.report.nccl import communication_words
+from tuner.report.nccl import describe_screening
 from tuner.runs.records import TrialRecord
 from tuner.search.staged import CANNOT_WIN
 
@@ -27,10 +27,10 @@ _ROLES = {
 }
 
 
-def search_table(findings: Findings) -> str | None:
+def search_table(findings: RunView) -> str | None:
     """What the stage comm found, and the launches that the search decided on, as tables; None
     where neither is recorded."""
-    before = communication_words(findings)
+    before = describe_screening(findings)
     decided = [record for record in findings.records if record.decision is not None]
     if not decided:
         return "\n\n".join(before) or None
@@ -41,10 +41,10 @@ def search_table(findings: Findings) -> str | None:
     return "\n\n".join([*before, table, *besides])
 
 
-def _row(findings: Findings, record: TrialRecord) -> list[str]:
+def _row(findings: RunView, record: TrialRecord) -> list[str]:
     decision, spec = record.decision, findings.sweep.search.objective
     assert decision is not None
-    measured = objective_of(record, spec)
+    measured = read_objective(record, spec)
     expected = MISSING
     if decision.predicted is not None:
         expected = interval(
@@ -61,12 +61,12 @@ def _row(findings: Findings, record: TrialRecord) -> list[str]:
     ]
 
 
-def _along(findings: Findings) -> list[str]:
+def _along(findings: RunView) -> list[str]:
     along = sum(not record.proposed for record in findings.ledger.candidates)
     return [f"{count(along, 'configuration')} measured along with these launches."] if along else []
 
 
-def other_launches(findings: Findings) -> list[str]:
+def other_launches(findings: RunView) -> list[str]:
     """Which launches are no candidates', so that the numbers of the table add up."""
     by_role: dict[str, list[int]] = {}
     for record in findings.records:
@@ -82,7 +82,7 @@ def other_launches(findings: Findings) -> list[str]:
     ]
 
 
-def launches_without_trial(findings: Findings) -> list[int]:
+def launches_without_trial(findings: RunView) -> list[int]:
     """Numbers of launches that no ledger line is of."""
     known = {record.launch_id for record in findings.records}
     return [number for number in range(findings.ledger.next_launch) if number not in known]
@@ -92,7 +92,7 @@ def _listed(numbers: list[int]) -> str:
     return ", ".join(map(str, numbers))
 
 
-def not_launched(findings: Findings, decided: list[TrialRecord]) -> list[str]:
+def not_launched(findings: RunView, decided: list[TrialRecord]) -> list[str]:
     """What was not launched, by the reasons of the search's last decision with any. What was
     launched since is not among them: a check launches a point that none should be better than."""
     told = [record for record in decided if record.decision and record.decision.excluded]
@@ -116,11 +116,11 @@ def _now(why: str) -> str:
     return CANNOT_WIN if why == EARLIER else why
 
 
-def _cannot_win(findings: Findings, last: TrialRecord) -> str:
+def _cannot_win(findings: RunView, last: TrialRecord) -> str:
     """Whom they cannot beat, as it was when `last` was decided."""
     spec = findings.sweep.search.objective
     before = [each for each in findings.ledger.candidates if each.trial < last.trial]
-    known = [(value, each) for each in before if (value := objective_of(each, spec)) is not None]
+    known = [(value, each) for each in before if (value := read_objective(each, spec)) is not None]
     value, best = max(known, key=lambda pair: pair[0], default=(0.0, None))
     whom = NO_SPECULATION
     if best is not None and value > 1:

@@ -3,8 +3,8 @@
 import shlex
 from collections.abc import Sequence
 
-from tuner.analysis.run_results import NO_SPECULATION, Findings, Measured
-from tuner.analysis.winner import held_out_objective, objective_of
+from tuner.analysis.run_results import NO_SPECULATION, Result, RunView
+from tuner.analysis.winner import held_out_objective, read_objective
 from tuner.config.load_level import Level, Rate, at, axis
 from tuner.config.schema import SearchSpec
 from tuner.config.synthetic import trusted_code
@@ -20,7 +20,7 @@ from tuner.report.formatting import (
     markdown_table,
     number,
 )
-from tuner.report.nccl import nccl_doubt
+from tuner.report.nccl import nccl_warning
 from tuner.report.results_table import TOP, has_energy, is_cut
 from tuner.report.search_history import launches_without_trial
 from tuner.runs.gpu_lock import spent
@@ -29,7 +29,7 @@ from tuner.runs.records import TrialRecord
 MAX_FAILURES = 30
 
 
-def simulated_words(findings: Findings) -> str | None:
+def describe_simulation(findings: RunView) -> str | None:
     """What a reader must know of a simulated run before any number."""
     if not findings.simulated:
         return None
@@ -44,7 +44,7 @@ def simulated_words(findings: Findings) -> str | None:
     )
 
 
-def artificial_words(findings: Findings) -> str | None:
+def describe_synthetic(findings: RunView) -> str | None:
     """That weights or acceptance are not the model's, where they are not."""
     found = findings.artificial()
     if not found:
@@ -55,7 +55,7 @@ def artificial_words(findings: Findings) -> str | None:
     )
 
 
-def launch_words(findings: Findings) -> str:
+def describe_launch(findings: RunView) -> str:
     """The line above the launch command."""
     files = "`best.sh` launches it (port from `PORT`, 30000 without)"
     if findings.best is None:
@@ -66,7 +66,7 @@ def launch_words(findings: Findings) -> str:
     )
 
 
-def workload(findings: Findings) -> str:
+def workload(findings: RunView) -> str:
     """What was sent; no speed-up means anything without it."""
     load, measure = findings.sweep.workload, findings.sweep.measure
     settings = findings.run.settings
@@ -101,7 +101,7 @@ def workload(findings: Findings) -> str:
     )
 
 
-def _repeated_prompts(findings: Findings) -> str:
+def _repeated_prompts(findings: RunView) -> str:
     """Where a window sends a prompt more than once; "" where it does not, or no samples say so."""
     base, told = findings.baseline or findings.best, list[str]()
     for level in findings.levels if base is not None else ():
@@ -116,7 +116,7 @@ def _repeated_prompts(findings: Findings) -> str:
     return f" A window sends {'; '.join(told)}: a file of your own with more gives each once."
 
 
-def doubts(findings: Findings) -> str:
+def doubts(findings: RunView) -> str:
     """What casts doubt on the numbers, one line for each kind of doubt."""
     found: dict[tuple[str, str], list[tuple[str, int]]] = {}
     for record in findings.records:
@@ -132,7 +132,7 @@ def doubts(findings: Findings) -> str:
         lines.append(
             f"- {escaped(level)} {code(name)}, {_trials(trials)}: {example}{escaped(told[0][0])}"
         )
-    said = (findings.ledger.note, nccl_doubt(findings))
+    said = (findings.ledger.note, nccl_warning(findings))
     lines += [f"- {escaped(words)}" for words in said if words is not None]
     if len(versions := findings.versions()) > 1:
         lines.append(
@@ -142,7 +142,7 @@ def doubts(findings: Findings) -> str:
     return "\n".join(lines)
 
 
-def failures(findings: Findings) -> str | None:
+def failures(findings: RunView) -> str | None:
     """Trials without numbers, by label, with their messages and logs."""
     failed = sorted(findings.failed, key=lambda r: (r.failure or r.outcome, r.trial))
     if not failed:
@@ -163,12 +163,12 @@ def failures(findings: Findings) -> str | None:
     return table
 
 
-def _log(findings: Findings, record: TrialRecord) -> str:
+def _log(findings: RunView, record: TrialRecord) -> str:
     path = findings.run.log_file(record.launch_id)
     return code(findings.run.relative(path)) if path.exists() else MISSING
 
 
-def left_out(findings: Findings) -> str | None:
+def left_out(findings: RunView) -> str | None:
     """Combinations of the file that are no point of their own, with the reason."""
     space = findings.space
     rows = [[escaped(why), "not tried", str(n)] for why, n in space.dropped.items()]
@@ -176,13 +176,13 @@ def left_out(findings: Findings) -> str | None:
     return markdown_table(["reason", "what", "combinations"], rows, 2) if rows else None
 
 
-def alike(findings: Findings) -> str | None:
+def alike(findings: RunView) -> str | None:
     """What every server got alike and what differed between them, as a list."""
     notes = findings.checked.notes
     return "\n".join(f"- {escaped(note)}" for note in notes) or None
 
 
-def facts(findings: Findings) -> str:
+def facts(findings: RunView) -> str:
     """Model, engine, machine and time spent, as a table."""
     model, machine = findings.sweep.model, findings.run.machine()
     engines = {record.engine for record in findings.records} or {findings.sweep.engine.kind}
@@ -213,7 +213,7 @@ def facts(findings: Findings) -> str:
     return markdown_table(["what", "value"], [[k, v] for k, v in shown.items()], 2)
 
 
-def time_spent(findings: Findings) -> str:
+def time_spent(findings: RunView) -> str:
     """Launches and hours; the simulated engine's launches are in model time."""
     launches = {record.launch_id: record.launch_s for record in findings.records}
     known = [seconds for seconds in launches.values() if seconds is not None]
@@ -231,7 +231,7 @@ def time_spent(findings: Findings) -> str:
     return words
 
 
-def inherited(findings: Findings) -> str | None:
+def inherited(findings: RunView) -> str | None:
     """NCCL variables that came from outside and that no one decided on here."""
     found = {
         name: value
@@ -247,7 +247,7 @@ def inherited(findings: Findings) -> str | None:
     )
 
 
-def command(findings: Findings) -> str:
+def command(findings: RunView) -> str:
     """The command that makes this run again."""
     settings = findings.run.settings
     words = ["specbench", "sweep", str(findings.run.sweep_file)]
@@ -266,7 +266,7 @@ def _trials(trials: list[int]) -> str:
     return f"trial{'s' if len(trials) > 1 else ''} {shown}"
 
 
-def _who_comes(findings: Findings) -> str:
+def _who_comes(findings: RunView) -> str:
     """`they come at 4`, `conversations come at 4, 8 or 16`."""
     load = findings.sweep.workload
     asked = load.request_rate
@@ -275,13 +275,13 @@ def _who_comes(findings: Findings) -> str:
     return f"{'conversations' if load.turns == 'all' else 'they'} come at {rates}"
 
 
-def _most_open(findings: Findings) -> str:
+def _most_open(findings: RunView) -> str:
     load = findings.sweep.workload
     at_rates = isinstance(load.levels[0], Rate)
     return str(load.concurrency[0]) if at_rates else "as many as the concurrency"
 
 
-def cost_words(findings: Findings) -> str | None:
+def describe_cost(findings: RunView) -> str | None:
     """GPU-hours spent, and after how long they are paid back; None where no time is known."""
     found = spent(findings.ledger, findings.sweep)
     if found is None:
@@ -311,7 +311,7 @@ def _two_digits(hours: float) -> str:
     return f"{hours:.2g}" if hours < 10 else f"{hours:,.0f}"
 
 
-def _no_work(findings: Findings) -> str | None:
+def _no_work(findings: RunView) -> str | None:
     """Why the objective is not the work of a server at full load; None where it is."""
     sweep = findings.sweep
     if sweep.workload.request_rate is not None:
@@ -321,7 +321,7 @@ def _no_work(findings: Findings) -> str | None:
     return None
 
 
-def _gain(findings: Findings) -> tuple[float | None, str]:
+def _gain(findings: RunView) -> tuple[float | None, str]:
     """The winner's objective by the measurement that is to be expected again."""
     best, spec = findings.result.best, findings.sweep.search.objective
     if best is None:
@@ -330,18 +330,18 @@ def _gain(findings: Findings) -> tuple[float | None, str]:
     unseen = None if again is None else held_out_objective(again, spec)
     if unseen is not None:
         return unseen, "on other prompts"
-    own = None if again is None else objective_of(again, spec)
+    own = None if again is None else read_objective(again, spec)
     if own is not None:
         return own, "with a launch of its own"
-    return objective_of(best, spec), "its first measurement"
+    return read_objective(best, spec), "its first measurement"
 
 
 MAX_ROWS = 5
 
 
-def outliers(findings: Findings) -> str | None:
+def outliers(findings: RunView) -> str | None:
     """Of the configurations that the tables show; None where no launch has three windows."""
-    words, far = list[str](), list[tuple[Measured, Level, Off]]()
+    words, far = list[str](), list[tuple[Result, Level, Off]]()
     for level in findings.levels:
         trials = [(each, findings.windows(each, level)) for each in _shown(findings)]
         for name, off in (("windows", windows_off), ("requests", requests_off)):
@@ -381,7 +381,7 @@ def outliers(findings: Findings) -> str | None:
     )
 
 
-def _conclusion(far: Sequence[tuple[Measured, Level, Off]]) -> str:
+def _conclusion(far: Sequence[tuple[Result, Level, Off]]) -> str:
     """What follows, in a sentence."""
     trials = sorted({each.record.trial for each, _, off in far if off.prompt is None})
     slow = sum(off.by < 0 for *_, off in far)
@@ -397,24 +397,24 @@ def _conclusion(far: Sequence[tuple[Measured, Level, Off]]) -> str:
     )
 
 
-def _shown(findings: Findings) -> list[Measured]:
-    found = [Measured(each, None) for each in findings.ledger.baselines]
+def _shown(findings: RunView) -> list[Result]:
+    found = [Result(each, None) for each in findings.ledger.baselines]
     found += findings.ranked[:TOP]
     again = None if findings.best is None else findings.ledger.confirmation(findings.best.record)
-    found += [Measured(again, None)] if again is not None and again.outcome == "ok" else []
+    found += [Result(again, None)] if again is not None and again.outcome == "ok" else []
     return [*found, *([findings.plain] if findings.plain else [])]
 
 
-def _rows(far: Sequence[tuple[Measured, Level, Off]]) -> list[tuple[float, list[str]]]:
+def _rows(far: Sequence[tuple[Result, Level, Off]]) -> list[tuple[float, list[str]]]:
     """How far off, and the cells: one row for a window, whatever stands out in it that way."""
-    found: dict[tuple[int, Level, int, bool], list[tuple[Measured, Level, Off]]] = {}
+    found: dict[tuple[int, Level, int, bool], list[tuple[Result, Level, Off]]] = {}
     for each, level, off in far:
         key = (each.record.trial, level, off.window, off.by > 0)
         found.setdefault(key, []).append((each, level, off))
     return [_row(together) for together in found.values()]
 
 
-def _row(together: Sequence[tuple[Measured, Level, Off]]) -> tuple[float, list[str]]:
+def _row(together: Sequence[tuple[Result, Level, Off]]) -> tuple[float, list[str]]:
     each, level, first = together[0]
     prompts = [off for *_, off in together if off.prompt is not None]
     whole = [off for *_, off in together if off.prompt is None]

@@ -5,19 +5,19 @@ from collections.abc import Iterator
 
 from tuner.analysis.best_per_level import RIVALS
 from tuner.analysis.equivalence import by_samples
-from tuner.analysis.run_results import NO_SPECULATION, Findings, Measured
+from tuner.analysis.run_results import NO_SPECULATION, Result, RunView
 from tuner.analysis.summary import held_out_speedups
 from tuner.analysis.winner import (
     GIVEN_UP,
     LESS_SURELY,
     broken_by,
     complexity,
+    divergent_outputs,
     falls_short,
-    far_outputs,
     held_out_objective,
     is_refuted,
-    launches_of,
-    objective_of,
+    launch_objectives,
+    read_objective,
 )
 from tuner.config.load_level import at, listed
 from tuner.config.prompts import needed_to_hold_out
@@ -26,7 +26,7 @@ from tuner.report.formatting import again_command, change, code, count, escaped,
 from tuner.report.outputs import far_candidates, far_example
 
 
-def confirmed_words(findings: Findings, best: Measured) -> str | None:
+def describe_confirmation(findings: RunView, best: Result) -> str | None:
     """How `best` was measured, and again; None where it had a launch of its own from the first."""
     again = findings.ledger.confirmation(best.record)
     it = "It" if findings.winner is not findings.plain else code(best.label)
@@ -46,7 +46,7 @@ def confirmed_words(findings: Findings, best: Measured) -> str | None:
     if again.outcome != "ok":
         why = f"{code(again.failure or again.outcome)}: {escaped(again.message or 'no message')}"
         return f"{begin}. **A launch of its own failed** (trial {again.trial}): {why}"
-    alone = Measured(again, None)
+    alone = Result(again, None)
     parts, doubts = [], []
     for level in findings.levels:
         where = f" {at(level)}" if len(findings.levels) > 1 else ""
@@ -65,7 +65,7 @@ def confirmed_words(findings: Findings, best: Measured) -> str | None:
     return " ".join([told, *doubts, *_unseen(findings, alone)])
 
 
-def _unseen(findings: Findings, alone: Measured) -> Iterator[str]:
+def _unseen(findings: RunView, alone: Result) -> Iterator[str]:
     """What the launch gives on prompts that nothing was chosen on."""
     held = alone.record.held_out
     found = held_out_speedups(alone.record)
@@ -84,7 +84,7 @@ def _unseen(findings: Findings, alone: Measured) -> Iterator[str]:
     )
 
 
-def _why_no_others(findings: Findings, alone: Measured) -> str:
+def _why_no_others(findings: RunView, alone: Result) -> str:
     """Why there is no ratio on prompts that nothing was chosen on."""
     ledger, there = findings.ledger, findings.run.settings.prompts_there
     needed = needed_to_hold_out(_used(findings))
@@ -104,7 +104,7 @@ def _why_no_others(findings: Findings, alone: Measured) -> str:
     return "the baseline was not measured on others"
 
 
-def _used(findings: Findings) -> int:
+def _used(findings: RunView) -> int:
     """Prompts that a window has at most; of `turns: all` the conversations in its samples."""
     workload, base = findings.sweep.workload, findings.baseline
     if workload.turns == "all" and base is not None:
@@ -115,7 +115,7 @@ def _used(findings: Findings) -> int:
     return max(map(workload.requests_at, workload.levels))
 
 
-def chosen_words(findings: Findings, best: Measured) -> str | None:
+def describe_choice(findings: RunView, best: Result) -> str | None:
     """That another candidate has a higher figure; None where `best` has the highest."""
     if best.value is None:
         return None
@@ -145,10 +145,10 @@ def chosen_words(findings: Findings, best: Measured) -> str | None:
     return f"{told}{asks}. {_why_chosen(findings, first, best)}"
 
 
-def _why_chosen(findings: Findings, first: Measured, best: Measured) -> str:
+def _why_chosen(findings: RunView, first: Result, best: Result) -> str:
     """What speaks for the search's choice against the higher figure, in figures."""
     ledger, spec = findings.ledger, findings.sweep.search.objective
-    own, others = (launches_of(ledger, each.record, spec) for each in (best, first))
+    own, others = (launch_objectives(ledger, each.record, spec) for each in (best, first))
     again = ledger.confirmation(best.record)
     expected = None if again is None or again.decision is None else again.decision.predicted
     tried = count(len(findings.ranked), "configuration")
@@ -168,7 +168,7 @@ def _figures(values: list[float]) -> str:
     return f"{told} (together {number(math.prod(values) ** (1 / len(values)), 3)})"
 
 
-def asks_for(more: Measured, less: Measured) -> str | None:
+def asks_for(more: Result, less: Result) -> str | None:
     """What the one configuration needs that the other does without, the heaviest thing; None where
     it needs no more."""
     if complexity(more.point) <= complexity(less.point):
@@ -178,7 +178,7 @@ def asks_for(more: Measured, less: Measured) -> str | None:
     return next((name for name, one, other in pairs if one > other), "more draft steps")
 
 
-def refuted_words(findings: Findings, best: Measured) -> str | None:
+def describe_disqualified(findings: RunView, best: Result) -> str | None:
     """Faster candidates that their own launches did not bear out, or whose outputs are others;
     None where there are none."""
     spec = findings.sweep.search.objective
@@ -186,7 +186,7 @@ def refuted_words(findings: Findings, best: Measured) -> str | None:
     for each in findings.ranked:
         if each is best or not is_refuted(findings.ledger, each.record, spec):
             continue
-        if far_outputs(findings.ledger, each.record) is not None:
+        if divergent_outputs(findings.ledger, each.record) is not None:
             continue
         if broken_by(findings.ledger, each.record):
             continue  # the line of the limits has it
@@ -194,7 +194,7 @@ def refuted_words(findings: Findings, best: Measured) -> str | None:
         assert again is not None
         why = "was not faster than no speculation"
         unseen = held_out_objective(again, spec)
-        if unseen is not None and unseen <= 1 < (objective_of(again, spec) or 0):
+        if unseen is not None and unseen <= 1 < (read_objective(again, spec) or 0):
             why += " on prompts that it was not chosen on"
         if again.outcome != "ok":
             why = f"failed: {code(again.failure or again.outcome)}"
@@ -209,7 +209,7 @@ SHOWN = 5
 """Configurations that are named as not told apart from the answer."""
 
 
-def alike_words(findings: Findings) -> str | None:
+def describe_ties(findings: RunView) -> str | None:
     """What may as well be as fast as what is to be run, by the objective."""
     names = [
         NO_SPECULATION if each.role == "baseline" else code(each.label)
@@ -224,7 +224,7 @@ def alike_words(findings: Findings) -> str | None:
     return " ".join([told, *_why_not_simpler(findings)])
 
 
-def _why_not_simpler(findings: Findings) -> Iterator[str]:
+def _why_not_simpler(findings: RunView) -> Iterator[str]:
     """Of what is alike and asks for less, why it is not what to run: of equals that would be."""
     best, alike, spec = findings.winner, findings.result.alike, findings.sweep.search.objective
     if best is None or best is not findings.best:
@@ -233,7 +233,7 @@ def _why_not_simpler(findings: Findings) -> Iterator[str]:
     for each in alike:
         if each.role == "baseline" or complexity(each.at) >= complexity(best.point):
             continue
-        value = objective_of(each, spec)
+        value = read_objective(each, spec)
         ratios = {level: ratio(best.record, each, level) for level in findings.levels}
         slower = [
             f"{change(found)} {at(level)}"

@@ -3,8 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from tuner.analysis.run_results import Findings, Measured
-from tuner.analysis.summary import outputs_of
+from tuner.analysis.run_results import Result, RunView
+from tuner.analysis.summary import compare_outputs
 from tuner.analysis.winner import is_refuted
 from tuner.config.field_types import UNSET
 from tuner.config.loader import sweep_text
@@ -12,12 +12,12 @@ from tuner.config.point import Point
 from tuner.config.schema import SearchSpec, SpaceSpec, Sweep
 from tuner.core.files import write_text
 from tuner.engines import make_engine
-from tuner.report.outputs import outputs_words, scores_of
+from tuner.report.outputs import describe_outputs, task_scores
 from tuner.server.base import Command, plain_config, server_config
 from tuner.server.launch_script import launch_script
 
 
-def write_winner(findings: Findings) -> None:
+def write_winner(findings: RunView) -> None:
     """Write best.yaml and best.sh into the run folder, as far as the run has them.
 
     best.yaml is the best candidate's sweep, also where no speculation was faster (it says so on
@@ -74,7 +74,7 @@ def _with_prompts_in_place(sweep: Sweep, beside: str | None) -> Sweep:
     return sweep.model_copy(update={"workload": workload})
 
 
-def launch_command(findings: Findings) -> Command | None:
+def launch_command(findings: RunView) -> Command | None:
     """The winner's launch; None for an endpoint, which is not launched, and without a winner."""
     if findings.winner is None or findings.sweep.engine.kind == "endpoint":
         return None
@@ -121,19 +121,19 @@ def _single(value: Any) -> list[Any] | None:
     return None if value is None else [value]
 
 
-def _warnings(findings: Findings, shown: Measured) -> list[str]:
+def _warnings(findings: RunView, shown: Result) -> list[str]:
     """The script's first lines: where it comes from, and what must not go to production."""
     lines = [_origin(findings, shown)]
     if artificial := findings.artificial():
         lines.append(f"Not for production as it is: {', '.join(artificial)}.")
-    outputs = {} if shown is findings.baseline else outputs_of(findings.ledger, shown.record)
-    if scores := scores_of(findings, findings.ledger.confirmation(shown.record)):
+    outputs = {} if shown is findings.baseline else compare_outputs(findings.ledger, shown.record)
+    if scores := task_scores(findings, findings.ledger.confirmation(shown.record)):
         lines.append(f"The task: {scores}.")
-    told = outputs_words(outputs, shown.record.metrics)
+    told = describe_outputs(outputs, shown.record.metrics)
     lines += [f"Greedy outputs against no speculation: {line}." for line in told]
     return lines
 
 
-def _origin(findings: Findings, shown: Measured) -> str:
+def _origin(findings: RunView, shown: Result) -> str:
     simulated = ", simulated and not measured on hardware" if findings.simulated else ""
     return f"{shown.label}, from run {findings.sweep.name}/{findings.run.id}{simulated}"

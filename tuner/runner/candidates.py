@@ -4,10 +4,10 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from tuner.config.point import Point
-from tuner.execution.concurrent_trials import Flight
+from tuner.execution.concurrent_trials import TrialPool
 from tuner.execution.executor import Launches
 from tuner.execution.shared_launch import SharedTrial, launches_together, measure_together
-from tuner.execution.trial import Asked
+from tuner.execution.trial import TrialRequest
 from tuner.runner.closing import (
     baseline_in_the_middle,
     close,
@@ -15,8 +15,8 @@ from tuner.runner.closing import (
     has_closing,
     is_baseline_due,
 )
-from tuner.runner.context import Search, standing_of
-from tuner.runner.observations import line_of, verdict_of
+from tuner.runner.context import SearchContext, sweep_progress
+from tuner.runner.observations import ledger_line, to_observation
 from tuner.runner.slot_baselines import measure_abreast
 from tuner.runs.records import TrialRecord
 from tuner.runs.status import Ended, write_ended
@@ -25,7 +25,7 @@ from tuner.server.process import interrupts_deferred
 from tuner.workers.worker import ELSEWHERE
 
 
-def search_candidates(search: Search) -> None:
+def search_candidates(search: SearchContext) -> None:
     """Candidates until enough, a launch for each or for each block; then the winner alone. Before
     them, where there are several places, what servers in them do to each other."""
     write_ended(search.bench.run, Ended(False, None, has_closing(search)))
@@ -48,7 +48,7 @@ def search_candidates(search: Search) -> None:
     _say_how_it_ended(search, has_failed=candidates.has_failed)
 
 
-def _say_how_it_ended(search: Search, *, has_failed: bool) -> None:
+def _say_how_it_ended(search: SearchContext, *, has_failed: bool) -> None:
     undone = [*search.undone, *search.unclosed]
     missing = has_closing(search) if has_failed else bool(search.unclosed)
     why = undone[0] if undone else None
@@ -69,8 +69,8 @@ class _Going:
 class _Candidates:
     """The candidates of a run, as many at a time as there are places."""
 
-    search: Search
-    flight: Flight[_Going] = field(init=False)
+    search: SearchContext
+    flight: TrialPool[_Going] = field(init=False)
     failures: int = 0
     """In a row, as the ledger has them."""
     has_failed: bool = False
@@ -82,7 +82,7 @@ class _Candidates:
     baseline."""
 
     def __post_init__(self) -> None:
-        self.flight = Flight(self.search.bench.alone)
+        self.flight = TrialPool(self.search.bench.alone)
         self.held = list(self.search.study.pending)
 
     def go_on(self) -> bool:
@@ -175,13 +175,13 @@ class _Candidates:
             claimed = (e for e in points[1:] if search.together.claim(e, search.wanted))
             points = (point, *claimed)
         race = search.races.next(point, decision)
-        known = line_of(proposal.asked) if self._is_beside_others(proposal) else None
+        known = ledger_line(proposal.asked) if self._is_beside_others(proposal) else None
         launches: Launches[Sequence[TrialRecord]]
         if len(points) > 1:
             shared = SharedTrial(points, search.baseline, decision=decision, race=race, known=known)
             launches = launches_together(bench, shared)
         else:
-            asked = Asked("candidate", point, decision, race=race, known=known)
+            asked = TrialRequest("candidate", point, decision, race=race, known=known)
             launches = _one(search, asked)
         self.flight.begin(_Going(proposal, points, search.pace.clock.monotonic()), launches)
 
@@ -199,11 +199,11 @@ class _Candidates:
         search, bench = self.search, self.search.bench
         spec = bench.sweep.search.objective
         search.pace.took(going.began, records)
-        search.study.tell(going.proposal, verdict_of(records[0], spec))
+        search.study.tell(going.proposal, to_observation(records[0], spec))
         _tell_unasked(search, records[1:])
         _publish(search, records, going.points)
         for record in records:
-            search.progress.recorded(record, standing_of(search, record))
+            search.progress.recorded(record, sweep_progress(search, record))
             self.failures = self.failures + 1 if record.outcome == "failed" else 0
         if (why := records[0].switch_failure) is not None:
             search.progress.note(
@@ -218,36 +218,36 @@ class _Candidates:
             search.together.give_up()
 
 
-def _one(search: Search, asked: Asked) -> Launches[Sequence[TrialRecord]]:
+def _one(search: SearchContext, asked: TrialRequest) -> Launches[Sequence[TrialRecord]]:
     measured = yield from search.bench.launches(asked, search.baseline)
     return [measured.record]
 
 
-def _tell_unasked(search: Search, records: Sequence[TrialRecord]) -> None:
+def _tell_unasked(search: SearchContext, records: Sequence[TrialRecord]) -> None:
     for record in records:
         assert record.at is not None
-        verdict = verdict_of(record, search.bench.sweep.search.objective)
+        verdict = to_observation(record, search.bench.sweep.search.objective)
         search.study.tell_unasked(record.at, verdict)
 
 
 def _publish(
-    search: Search, records: Sequence[TrialRecord], claimed: Collection[Point] = ()
+    search: SearchContext, records: Sequence[TrialRecord], claimed: Collection[Point] = ()
 ) -> None:
     """Tell other workers, where there are some; `claimed` was to be measured."""
     if search.together is not None:
         spec = search.bench.sweep.search.objective
-        found = {each.at: verdict_of(each, spec) for each in records if each.at is not None}
+        found = {each.at: to_observation(each, spec) for each in records if each.at is not None}
         search.together.publish(found, claimed)
 
 
-def _publish_the_rest(search: Search) -> None:
+def _publish_the_rest(search: SearchContext) -> None:
     """Tell other workers what is in the ledger and was not told: an interrupt came in between."""
     if search.together is not None:
         untold = search.together.untold(search.bench.run.ledger().candidates)
         _publish(search, untold)
 
 
-def _finish_cut_off(search: Search) -> None:
+def _finish_cut_off(search: SearchContext) -> None:
     """Measure what the last shared launch measured in vain: its lines were cut off by a crash."""
     bench = search.bench
     points = search.blocks.cut_off(bench.run.ledger().candidates)[: search.room]
@@ -263,4 +263,4 @@ def _finish_cut_off(search: Search) -> None:
     _tell_unasked(search, records)
     _publish(search, records)
     for record in records:
-        search.progress.recorded(record, standing_of(search, record))
+        search.progress.recorded(record, sweep_progress(search, record))

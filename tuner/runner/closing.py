@@ -3,21 +3,21 @@
 from itertools import takewhile
 
 from tuner.analysis.equivalence import by_samples
-from tuner.analysis.winner import MAX_CONFIRMED, as_weighed, once_more, winner_of
+from tuner.analysis.winner import MAX_CONFIRMED, as_weighed, find_winner, once_more
 from tuner.execution.schedule import (
     closing_launches,
     confirms,
     is_due_at_the_end,
     is_due_in_the_middle,
 )
-from tuner.execution.trial import Asked
-from tuner.runner.context import Search, standing_of
+from tuner.execution.trial import TrialRequest
+from tuner.runner.context import SearchContext, sweep_progress
 from tuner.runs.ledger import Ledger
 from tuner.runs.records import TrialRecord
 from tuner.server.base import plain_config, server_config
 
 
-def close(search: Search) -> None:
+def close(search: SearchContext) -> None:
     """After the last candidate."""
     _baseline_at_the_end(search)
     if _is_elsewhere(search):
@@ -26,7 +26,7 @@ def close(search: Search) -> None:
     _without_speculation(search)
 
 
-def _is_elsewhere(search: Search) -> bool:
+def _is_elsewhere(search: SearchContext) -> bool:
     """Another worker has the winner, and launches it once more: it has the machine that the
     figure is of."""
     if search.together is None:
@@ -38,7 +38,7 @@ def _is_elsewhere(search: Search) -> bool:
     return fastest is not None
 
 
-def closing_s(search: Search) -> float:
+def closing_s(search: SearchContext) -> float:
     """What the launches of `close` are expected to take, where a candidate has been measured.
 
     One confirmation: another one, where that refutes the winner, is not reckoned with.
@@ -50,42 +50,42 @@ def closing_s(search: Search) -> float:
     return seconds + _confirming_s(search) + _settings_s(search)
 
 
-def has_closing(search: Search) -> bool:
+def has_closing(search: SearchContext) -> bool:
     """Whether a run like this one has launches after its candidates, where its winner stands."""
     shared, scored = bool(search.blocks.of_sweep), bool(search.bench.task)
     return closing_launches(search.bench.sweep, shared=shared, scored=scored) > 0
 
 
-def _confirming_s(search: Search) -> float:
+def _confirming_s(search: SearchContext) -> float:
     if not _confirms(search):
         return 0.0
     return search.pace.expected(held_out=bool(search.bench.held_out))
 
 
-def _settings_s(search: Search) -> float:
+def _settings_s(search: SearchContext) -> float:
     """Of the winner's settings without speculation."""
     space = search.bench.sweep.space
     return search.pace.expected() if space.env or space.flags else 0.0
 
 
-def _confirms(search: Search) -> bool:
+def _confirms(search: SearchContext) -> bool:
     """Whether a winner is launched once more, whichever it is."""
     shared, scored = bool(search.blocks.of_sweep), bool(search.bench.task)
     return confirms(search.bench.sweep, shared=shared, scored=scored)
 
 
-def is_baseline_due(search: Search) -> bool:
+def is_baseline_due(search: SearchContext) -> bool:
     """Whether the baseline is to be launched once more before the next candidate."""
     launches = search.bench.sweep.baseline.launches
     return is_due_in_the_middle(search.bench.run.ledger(), launches, search.launches)
 
 
-def baseline_in_the_middle(search: Search) -> None:
+def baseline_in_the_middle(search: SearchContext) -> None:
     """The baseline once more, where half of the candidates' launches are done."""
     _baseline_again(search, at_the_end=False)
 
 
-def _baseline_at_the_end(search: Search) -> None:
+def _baseline_at_the_end(search: SearchContext) -> None:
     if not is_due_at_the_end(search.bench.run.ledger(), search.bench.sweep.baseline.launches):
         return
     its = search.pace.expected(held_out=_is_unseen(search))
@@ -96,18 +96,18 @@ def _baseline_at_the_end(search: Search) -> None:
     _baseline_again(search, at_the_end=True)
 
 
-def _is_unseen(search: Search) -> bool:
+def _is_unseen(search: SearchContext) -> bool:
     """Whether the last baseline is also measured on prompts that no candidate is chosen on."""
     return _confirms(search) and bool(search.bench.held_out)
 
 
-def _baseline_again(search: Search, *, at_the_end: bool) -> None:
+def _baseline_again(search: SearchContext, *, at_the_end: bool) -> None:
     """The baseline once more, alone on the machine as every launch is; a failure ends nothing."""
     unseen = at_the_end and _is_unseen(search)
     with search.pace.launching() as records:
-        record = search.bench.measure(Asked("baseline", None, held_out=unseen), None).record
+        record = search.bench.measure(TrialRequest("baseline", None, held_out=unseen), None).record
         records.append(record)
-    search.progress.recorded(record, standing_of(search, record))
+    search.progress.recorded(record, sweep_progress(search, record))
     if record.outcome != "ok":
         search.progress.note(
             f"the baseline could not be launched again ({record.failure}): whether the machine has "
@@ -115,7 +115,7 @@ def _baseline_again(search: Search, *, at_the_end: bool) -> None:
         )
 
 
-def _confirm(search: Search) -> None:
+def _confirm(search: SearchContext) -> None:
     """Measure the winner once more, on a server of its own; the next one where that refutes it."""
     while _confirmed(search.bench.run.ledger()) < MAX_CONFIRMED and _confirm_one(search):
         pass
@@ -128,14 +128,14 @@ def _confirmed(ledger: Ledger) -> int:
     return sum(each.role == "confirm" for each in after)
 
 
-def _winner(search: Search) -> tuple[Ledger, TrialRecord | None]:
+def _winner(search: SearchContext) -> tuple[Ledger, TrialRecord | None]:
     """The ledger over all launches of the baseline so far, and its candidate to run; None where
     that does not beat the baseline."""
     settled, spec = search.settling.settled(), search.bench.sweep.search.objective
-    return settled.ledger, winner_of(settled.ledger, spec, by_samples(settled, spec))
+    return settled.ledger, find_winner(settled.ledger, spec, by_samples(settled, spec))
 
 
-def _confirm_one(search: Search) -> bool:
+def _confirm_one(search: SearchContext) -> bool:
     """Whether a launch was made.
 
     It is where the stage `confirm` is on (the best of many is so by luck too; then it is the point
@@ -166,15 +166,15 @@ def _confirm_one(search: Search) -> bool:
         search.unclosed.append(why)
         return False
     smoothed = ledger.smoothed if is_first else {}
-    asked = Asked("confirm", point, decision, held_out=unseen, smoothed=smoothed)
+    asked = TrialRequest("confirm", point, decision, held_out=unseen, smoothed=smoothed)
     with search.pace.launching() as records:
         record = bench.measure(asked, search.baseline).record
         records.append(record)
-    search.progress.recorded(record, standing_of(search, record))
+    search.progress.recorded(record, sweep_progress(search, record))
     return True
 
 
-def _without_speculation(search: Search) -> None:
+def _without_speculation(search: SearchContext) -> None:
     """Launch the winner's own settings without speculation once, where it has any: what they give
     is no gain of speculation's."""
     bench, (ledger, fastest) = search.bench, _winner(search)
@@ -189,6 +189,6 @@ def _without_speculation(search: Search) -> None:
         search.unclosed.append(why)
         return
     with search.pace.launching() as records:
-        record = bench.measure(Asked("plain", settings), search.baseline).record
+        record = bench.measure(TrialRequest("plain", settings), search.baseline).record
         records.append(record)
-    search.progress.recorded(record, standing_of(search, record))
+    search.progress.recorded(record, sweep_progress(search, record))

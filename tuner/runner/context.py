@@ -4,26 +4,26 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 
-from tuner.analysis.baselines import Settling
+from tuner.analysis.baselines import DriftCorrector
 from tuner.analysis.best_per_level import not_told_apart
-from tuner.analysis.winner import fastest_candidate, objective_of
+from tuner.analysis.winner import fastest_candidate, read_objective
 from tuner.config.load_level import Level
 from tuner.config.point import Point
 from tuner.config.schema import Sweep
 from tuner.execution.early_stopping import Race
 from tuner.execution.measurement import Windows
-from tuner.execution.progress import Progress, Standing
-from tuner.execution.step_blocks import Blocks, launches_of
-from tuner.execution.trial import Bench
+from tuner.execution.progress import Progress, SweepProgress
+from tuner.execution.step_blocks import Blocks, count_launches
+from tuner.execution.trial import TrialRunner
 from tuner.metrics.early_stopping import WindowSpread
 from tuner.runner.budget import Budget, Pace
-from tuner.runs.raw_samples import RawSamples, samples_of
+from tuner.runs.raw_samples import RawSamples, recorded_samples
 from tuner.runs.records import TrialRecord
 from tuner.runs.run import Run
 from tuner.runs.slot_interference import interference
 from tuner.search.decision import Decision
 from tuner.search.optuna_study import Study
-from tuner.workers.worker import Together
+from tuner.workers.worker import Worker
 
 RECENT = 8
 """Launches that the spread between windows is learnt from."""
@@ -66,7 +66,7 @@ class Races:
         if best is None or value is None or value <= 1:
             return self._no_speculation()
         if self._incumbent is None or self._incumbent[0] != best.trial:
-            self._incumbent = best.trial, samples_of(self.run, best)
+            self._incumbent = best.trial, recorded_samples(self.run, best)
         if not self._incumbent[1]:  # its samples are gone; the baseline's are checked at the start
             return self._no_speculation()
         return f"trial {best.trial}, the best before it", self._incumbent[1]
@@ -82,7 +82,7 @@ class Races:
                 known = interference(ledger, record.place, level)
                 if known is not None and known.value < (1.0 if slowest is None else slowest[0]):
                     slowest = known.value, record
-        windows = {} if slowest is None else samples_of(self.run, slowest[1])
+        windows = {} if slowest is None else recorded_samples(self.run, slowest[1])
         if not windows:
             return "no speculation", self.baseline
         return "no speculation with others beside it", windows
@@ -93,18 +93,18 @@ class Races:
             if record.trial not in self._spreads:
                 self._spreads[record.trial] = {
                     level: WindowSpread.of(windows, metric)
-                    for level, windows in samples_of(self.run, record).items()
+                    for level, windows in recorded_samples(self.run, record).items()
                 }
         return [self._spreads[record.trial] for record in records]
 
 
 @dataclass(frozen=True)
-class Search:
+class SearchContext:
     """What the search over candidates needs."""
 
     study: Study
     blocks: Blocks
-    bench: Bench
+    bench: TrialRunner
     baseline: Windows
     wanted: int
     budget: Budget
@@ -115,7 +115,7 @@ class Search:
     left_out: Mapping[str, int] = field(default_factory=dict)
     """Reason -> points that the stage comm took away, as each decision carries it."""
 
-    together: Together | None = None
+    together: Worker | None = None
     """The other workers of the search; None of a run alone."""
     undone: list[str] = field(default_factory=list)
     """Why no further candidate is begun, as it comes, where some are still to be."""
@@ -128,15 +128,15 @@ class Search:
         return Races(self.bench.run, self.bench.sweep, self.baseline)
 
     @cached_property
-    def settling(self) -> Settling:
+    def settling(self) -> DriftCorrector:
         """Speed-ups over all launches of the baseline, which the answer goes by."""
         run, metric = self.bench.run, self.bench.sweep.search.objective.metric
-        return Settling(run, metric, RawSamples(run))
+        return DriftCorrector(run, metric, RawSamples(run))
 
     @property
     def launches(self) -> int:
         """Launches that the candidates are expected to take."""
-        return launches_of(self.blocks, self.points, self.wanted)
+        return count_launches(self.blocks, self.points, self.wanted)
 
     @property
     def shared_points(self) -> int:
@@ -151,7 +151,7 @@ class Search:
         return self.wanted - others - len(self.bench.run.ledger().candidates)
 
 
-def standing_of(search: Search, record: TrialRecord) -> Standing:
+def sweep_progress(search: SearchContext, record: TrialRecord) -> SweepProgress:
     """How far the run is, from its ledger, after `record`.
 
     By lines alone: to hold every candidate's samples against the best's after each trial would take
@@ -161,5 +161,5 @@ def standing_of(search: Search, record: TrialRecord) -> Standing:
     best, best_value = fastest_candidate(ledger, spec)
     alike = [] if best is None else not_told_apart(ledger, spec, best)
     others = sum(each.role != "baseline" for each in alike)
-    value = objective_of(record, spec)
-    return Standing(len(ledger.candidates), search.wanted, value, best, best_value, others)
+    value = read_objective(record, spec)
+    return SweepProgress(len(ledger.candidates), search.wanted, value, best, best_value, others)

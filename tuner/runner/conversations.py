@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 
-from tuner.config.conversation import Prompt, asked_of, has_answers, turn_of, with_answer
+from tuner.config.conversation import Prompt, has_answers, up_to_turn, with_answer, without_answers
 from tuner.config.loader import LoadedSweep
 from tuner.config.prompts import read_prompts
 from tuner.config.schema import Sweep
@@ -55,7 +55,7 @@ def with_conversations(
     found = read_prompts(run.conversations_file.name, run.path, "all").prompts
     answered = {each.id: each for each in found}
     for each in asked:
-        if each.id not in answered or asked_of(answered[each.id]) != asked_of(each):
+        if each.id not in answered or without_answers(answered[each.id]) != without_answers(each):
             message = f"conversation '{each.id}' is not that of the prompts, restore this file"
             raise UserError(message, run.conversations_file)
     prompts = tuple(answered.get(each.id, each) for each in loaded.prompts)
@@ -125,7 +125,7 @@ def _talk(sweep: Sweep, prompts: Sequence[Prompt], server: Server, engine: Engin
     )
     number, has_text = 1, False
     while due := [each for each in talks.values() if not has_answers(each, number)]:
-        turns = [turn_of(each, number) for each in due]
+        turns = [up_to_turn(each, number) for each in due]
         requests = engine.tokenise(sweep.model, sweep.server, turns).requests
         window = run_window(server.url, requests, load)
         server.check_alive()

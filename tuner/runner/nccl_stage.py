@@ -61,9 +61,9 @@ def narrowed_by_comm(
         screening = _measured(loaded, run, progress, None if here else ON_A_CLUSTER)
         _write(run.comm_file, screening)
     else:
-        screening.require_of(loaded, run.comm_file)
+        screening.require_same_sweep(loaded, run.comm_file)
     found = screening.narrowing(loaded.sweep, loaded.space)
-    progress.note(_words(loaded, screening, found))
+    progress.note(_describe_screening(loaded, screening, found))
     left = found.of(loaded.space)
     return Narrowed(replace(loaded, space=left), found, screening.timed(loaded.sweep, left))
 
@@ -93,7 +93,7 @@ def _write(path: Path, screening: Screening) -> None:
         raise UserError(message, path) from error
 
 
-def _words(loaded: LoadedSweep, screening: Screening, found: Narrowing) -> str:
+def _describe_screening(loaded: LoadedSweep, screening: Screening, found: Narrowing) -> str:
     """What came of it, in one sentence."""
     points = len(loaded.space.points)
     gone = f"{len(found.reasons):,} of {points:,} points are not launched" if found.reasons else (

@@ -4,40 +4,40 @@ import math
 from collections.abc import Callable, Mapping
 from typing import cast
 
-from tuner.analysis.winner import objective_of
-from tuner.config.load_level import Level, at, level_of
+from tuner.analysis.winner import read_objective
+from tuner.config.load_level import Level, at, parse_level
 from tuner.config.loader import LoadedSweep
 from tuner.config.point import Point
 from tuner.config.schema import ObjectiveSpec, objective_levels
 from tuner.core.errors import UserError
 from tuner.core.secrets import hidden_word
-from tuner.dashboard.shown import Layout
+from tuner.dashboard.shown import DashboardSchema
 from tuner.dashboard.study import StoredStudy, open_own_study
 from tuner.metrics.statistics import Interval
-from tuner.runs.latency_limits import broken_words, excess
+from tuner.runs.latency_limits import describe_broken_limits, excess
 from tuner.runs.records import AskedLine, Before, DecisionLine, TrialRecord
 from tuner.runs.run import Run
-from tuner.search.asked import Asked
+from tuner.search.asked import ProposalContext
 from tuner.search.decision import Decision, Stage
-from tuner.search.observation import Figures, Verdict
+from tuner.search.observation import LevelFigures, Observation
 from tuner.search.optuna_storage import GIVE_URL, StorageUnusable
 from tuner.search.optuna_study import Study
 from tuner.search.samplers import missing_library
-from tuner.workers.worker import Together
+from tuner.workers.worker import Worker
 
 Note = Callable[[str], None]
 """Tells the user a sentence."""
 
 
-_NO_LEVELS: Mapping[Level, Figures] = {}
+_NO_LEVELS: Mapping[Level, LevelFigures] = {}
 
 
-def study_of(
+def make_study(
     loaded: LoadedSweep,
     run: Run,
     note: Note,
     timed: Mapping[Point, float] | None = None,
-    together: Together | None = None,
+    together: Worker | None = None,
 ) -> Study:
     """The study where the ledger left it; `timed` is what the stage comm found.
 
@@ -58,7 +58,7 @@ def study_of(
     own = {point: point for point in loaded.space.points}  # one object for each
     lines = [(own.get(at, at), each) for each in candidates if (at := each.at) is not None]
     whole = study.reads_levels
-    measured = [(at, verdict_of(each, spec.objective, levels=whole)) for at, each in lines]
+    measured = [(at, to_observation(each, spec.objective, levels=whole)) for at, each in lines]
     if together is not None:
         for point, verdict in measured:
             study.tell_unasked(point, verdict)
@@ -79,7 +79,7 @@ def study_of(
     return study
 
 
-def line_of(asked: Asked) -> AskedLine:
+def ledger_line(asked: ProposalContext) -> AskedLine:
     """What a proposal rests on, as its ledger line keeps it."""
     beside = [
         Before(number=each.number, after=each.after, along=[p.to_json() for p in each.along])
@@ -92,12 +92,12 @@ def line_of(asked: Asked) -> AskedLine:
     )
 
 
-def _asked(line: AskedLine | Before) -> Asked:
+def _asked(line: AskedLine | Before) -> ProposalContext:
     along = tuple(map(Point.from_json, line.along))
     if isinstance(line, Before):
-        return Asked(line.number, line.after, along)
+        return ProposalContext(line.number, line.after, along)
     beside, drawn = tuple(map(_asked, line.beside)), tuple(map(tuple, line.drawn))
-    return Asked(line.number, line.after, along, beside, drawn)
+    return ProposalContext(line.number, line.after, along, beside, drawn)
 
 
 def _decision(point: Point, line: DecisionLine) -> Decision:
@@ -108,7 +108,9 @@ def _decision(point: Point, line: DecisionLine) -> Decision:
     return Decision(stage, line.why, point, predicted, excluded=line.excluded)
 
 
-def stored_study(loaded: LoadedSweep, run: Run, layout: Layout, note: Note) -> StoredStudy | None:
+def stored_study(
+    loaded: LoadedSweep, run: Run, layout: DashboardSchema, note: Note
+) -> StoredStudy | None:
     """The study for the dashboard, made anew: it is derived. None where there cannot be one, which
     does not stop a run.
 
@@ -131,31 +133,31 @@ def stored_study(loaded: LoadedSweep, run: Run, layout: Layout, note: Note) -> S
         return None
 
 
-def verdict_of(record: TrialRecord, spec: ObjectiveSpec, *, levels: bool = True) -> Verdict:
+def to_observation(record: TrialRecord, spec: ObjectiveSpec, *, levels: bool = True) -> Observation:
     """What a ledger line says to the search; its figures by level only with `levels`."""
     if record.outcome == "infeasible":
-        return Verdict("infeasible", reason=f"{record.failure}: {record.message}")
-    if (level := record.far_outputs) is not None:  # its speed and counts are of wrong tokens
-        return Verdict("infeasible", reason=f"outputs {at(level)} are far from the baseline's")
+        return Observation("infeasible", reason=f"{record.failure}: {record.message}")
+    if (level := record.divergent_outputs) is not None:  # its speed and counts are of wrong tokens
+        return Observation("infeasible", reason=f"outputs {at(level)} are far from the baseline's")
     if record.outcome != "ok":
-        return Verdict("failed", reason=f"{record.failure}: {record.message}")
-    value = objective_of(record, spec)
+        return Observation("failed", reason=f"{record.failure}: {record.message}")
+    value = read_objective(record, spec)
     if value is None:
-        return Verdict("failed", reason=f"{spec.metric} was not measured")
+        return Observation("failed", reason=f"{spec.metric} was not measured")
     over = excess(record.broken)
-    return Verdict(
+    return Observation(
         "ok",
         value,
-        f"limits: {broken_words(record.broken, record.metrics)}" if over else None,
+        f"limits: {describe_broken_limits(record.broken, record.metrics)}" if over else None,
         _levels(record) if levels else _NO_LEVELS,
         over,
         _spread(record),
     )
 
 
-def _levels(record: TrialRecord) -> Mapping[Level, Figures]:
+def _levels(record: TrialRecord) -> Mapping[Level, LevelFigures]:
     return {
-        level_of(level): Figures(
+        parse_level(level): LevelFigures(
             figures.get("cycle_ms"),
             figures.get("accept_length"),
             tuple(figures.get("accept_rate_by_position") or ()),

@@ -2,17 +2,17 @@
 
 from collections.abc import Iterable, Sequence
 
-from tuner.execution.concurrent_trials import Flight
+from tuner.execution.concurrent_trials import TrialPool
 from tuner.execution.executor import Launches
 from tuner.execution.measurement import Windows
-from tuner.execution.trial import Asked, Bench
-from tuner.runner.context import Search, standing_of
+from tuner.execution.trial import TrialRequest, TrialRunner
+from tuner.runner.context import SearchContext, sweep_progress
 from tuner.runs.records import TrialRecord
-from tuner.runs.slot_interference import side_words
+from tuner.runs.slot_interference import describe_slots
 from tuner.server.process import interrupts_deferred
 
 
-def measure_abreast(search: Search, ahead: float) -> None:
+def measure_abreast(search: SearchContext, ahead: float) -> None:
     """Launch the baseline in every place at the same time, once in a run for each number of slots;
     nothing where there is one place, or where no `ahead` seconds are left after it. What fails is
     recorded and ends nothing."""
@@ -22,18 +22,18 @@ def measure_abreast(search: Search, ahead: float) -> None:
     if (why := search.budget.why_not(search.pace.expected() + ahead)) is not None:
         progress.note(f"{why}: what servers side by side do to each other is not measured")
         return
-    flight: Flight[None] = Flight(bench.alone)
+    flight: TrialPool[None] = TrialPool(bench.alone)
     try:
         for _ in range(count):
             flight.begin(None, _one(bench, search.baseline))
         while flight.tags:
             for record in flight.land()[1]:
-                progress.recorded(record, standing_of(search, record))
+                progress.recorded(record, sweep_progress(search, record))
     except BaseException as error:
         with interrupts_deferred():
             flight.abort(error)
         raise
-    for words in side_words(bench.run.ledger()):
+    for words in describe_slots(bench.run.ledger()):
         progress.note(words)
 
 
@@ -47,6 +47,6 @@ def _known(records: Iterable[TrialRecord], count: int) -> set[tuple[str, int]]:
     return found
 
 
-def _one(bench: Bench, baseline: Windows) -> Launches[Sequence[TrialRecord]]:
-    measured = yield from bench.launches(Asked("abreast", None), baseline)
+def _one(bench: TrialRunner, baseline: Windows) -> Launches[Sequence[TrialRecord]]:
+    measured = yield from bench.launches(TrialRequest("abreast", None), baseline)
     return [measured.record]

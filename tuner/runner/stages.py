@@ -4,29 +4,29 @@ from tuner.config.loader import LoadedSweep
 from tuner.config.prompts import needed_to_hold_out
 from tuner.config.space import Space
 from tuner.execution.measurement import Windows
-from tuner.execution.progress import Progress, Standing
+from tuner.execution.progress import Progress, SweepProgress
 from tuner.execution.schedule import confirms
 from tuner.execution.step_blocks import Blocks
-from tuner.execution.trial import Asked, Bench
+from tuner.execution.trial import TrialRequest, TrialRunner
 from tuner.metrics.samples_file import read_samples
 from tuner.runner.budget import STOPPED, Budget, Clock, Pace
 from tuner.runner.candidates import search_candidates
-from tuner.runner.context import Search
+from tuner.runner.context import SearchContext
 from tuner.runner.nccl_stage import narrowed_by_comm
-from tuner.runner.observations import study_of
+from tuner.runner.observations import make_study
 from tuner.runs.ledger import Ledger
 from tuner.runs.run import Run
 from tuner.runs.status import Ended, write_ended
-from tuner.workers.worker import Together
+from tuner.workers.worker import Worker
 
 
 def search_all(
-    bench: Bench,
+    bench: TrialRunner,
     loaded: LoadedSweep,
     budget: Budget,
     progress: Progress,
     clock: Clock,
-    together: Together | None,
+    together: Worker | None,
     *,
     here: bool,
 ) -> None:
@@ -42,20 +42,20 @@ def search_all(
     prompts = len(loaded.prompts)
     baseline = _baseline(bench, _wanted(loaded, run), pace, progress, prompts, confirmed=confirmed)
     left = narrowed_by_comm(loaded, run, budget, progress, here=here)
-    study = study_of(left.loaded, run, progress.note, left.timed, together)
+    study = make_study(left.loaded, run, progress.note, left.timed, together)
     blocks, wanted = Blocks.of(bench.engine, left.loaded), _wanted(left.loaded, run)
-    if (said := standing_words(begun, left.loaded.space, wanted)) is not None:
+    if (said := describe_progress(begun, left.loaded.space, wanted)) is not None:
         progress.note(said)
     left_out, points = left.narrowing.counts, len(left.loaded.space.points)
     search_candidates(
-        Search(
+        SearchContext(
             study, blocks, bench, baseline, wanted, budget, pace, progress, points, left_out,
             together,
         )
     )  # fmt: skip
 
 
-def comes_too_late(together: Together | None, loaded: LoadedSweep, run: Run) -> bool:
+def comes_too_late(together: Worker | None, loaded: LoadedSweep, run: Run) -> bool:
     """Whether a worker that has launched nothing finds its search at its end. Says so."""
     if together is None or run.records() or not together.has_ended(_wanted(loaded, run)):
         return False
@@ -63,7 +63,7 @@ def comes_too_late(together: Together | None, loaded: LoadedSweep, run: Run) -> 
     return True
 
 
-def measure_endpoint(bench: Bench, budget: Budget, progress: Progress) -> None:
+def measure_endpoint(bench: TrialRunner, budget: Budget, progress: Progress) -> None:
     """The server as it is, once; nothing to compare it with."""
     if any(record.outcome == "ok" for record in bench.run.ledger().records):
         write_ended(bench.run, Ended(True))
@@ -71,8 +71,8 @@ def measure_endpoint(bench: Bench, budget: Budget, progress: Progress) -> None:
         return
     if _was_stopped(bench.run, budget, progress):
         return
-    measured = bench.measure(Asked("candidate", None), None)
-    progress.recorded(measured.record, Standing(1, 1, None, measured.record, None))
+    measured = bench.measure(TrialRequest("candidate", None), None)
+    progress.recorded(measured.record, SweepProgress(1, 1, None, measured.record, None))
     if measured.failure is not None:
         raise measured.failure
     write_ended(bench.run, Ended(True))
@@ -94,7 +94,13 @@ def _wanted(loaded: LoadedSweep, run: Run) -> int:
 
 
 def _baseline(
-    bench: Bench, wanted: int, pace: Pace, progress: Progress, prompts: int, *, confirmed: bool
+    bench: TrialRunner,
+    wanted: int,
+    pace: Pace,
+    progress: Progress,
+    prompts: int,
+    *,
+    confirmed: bool,
 ) -> Windows:
     """The windows of the baseline, measured unless the ledger has it. `confirmed`: the winner will
     be, so the last baseline has windows on prompts that no candidate is chosen on."""
@@ -112,16 +118,16 @@ def _baseline(
         return read_samples(bench.run.within(known.samples))
     unseen = spec.baseline.launches == 1 and confirmed and bool(bench.held_out)
     with pace.launching() as records:
-        measured = bench.measure(Asked("baseline", None, held_out=unseen), None)
+        measured = bench.measure(TrialRequest("baseline", None, held_out=unseen), None)
         records.append(measured.record)
     done = len(bench.run.ledger().candidates)
-    progress.recorded(measured.record, Standing(done, wanted, None, None, None))
+    progress.recorded(measured.record, SweepProgress(done, wanted, None, None, None))
     if measured.failure is not None:
         raise measured.failure
     return measured.windows
 
 
-def standing_words(ledger: Ledger, space: Space, wanted: int) -> str | None:
+def describe_progress(ledger: Ledger, space: Space, wanted: int) -> str | None:
     """How far the run is, in one sentence; None of one that begins with its baseline.
 
     `space` holds what may be launched, `wanted` is the number of candidates in all.

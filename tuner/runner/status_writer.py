@@ -5,14 +5,14 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from tuner.config.load_level import Rate, at
-from tuner.execution.progress import Phase, Progress, Standing
+from tuner.execution.progress import Phase, Progress, SweepProgress
 from tuner.runner.budget import Budget
 from tuner.runs.records import TrialRecord
 from tuner.runs.run import Run
 from tuner.runs.status import own_state, write_state
 
 
-class Telling:
+class StatusWriter:
     """Passes everything on; see `campaign.Progress`. Writes between windows, never in one."""
 
     def __init__(self, progress: Progress, run: Run, budget: Budget, closing: int = 0) -> None:
@@ -56,7 +56,7 @@ class Telling:
     def _shown_places(self) -> dict[str, str] | None:
         return dict(sorted(self._places.items())) or None
 
-    def recorded(self, record: TrialRecord, standing: Standing) -> None:
+    def recorded(self, record: TrialRecord, standing: SweepProgress) -> None:
         self._measured += 1
         self._left = standing.wanted - standing.done
         if record.role in ("confirm", "plain") or (record.role == "baseline" and not self._left):

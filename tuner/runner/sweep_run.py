@@ -12,19 +12,19 @@ from tuner.config.loader import LoadedSweep
 from tuner.config.prompts import content_hash
 from tuner.config.task_dataset import task_hash
 from tuner.core.errors import UserError
-from tuner.dashboard.live import Showing, Watched
-from tuner.dashboard.trials import layout_of
-from tuner.execution.executor import Places, PlacesMaker, bare
+from tuner.dashboard.live import DashboardListener, Showing
+from tuner.dashboard.trials import make_schema
+from tuner.execution.executor import Executor, PlacesMaker, bare
 from tuner.execution.local_executor import Slots
 from tuner.execution.progress import Progress
 from tuner.execution.schedule import closing_launches
-from tuner.execution.slot_layout import slots_of
-from tuner.execution.trial import Bench
+from tuner.execution.slot_layout import lay_out_slots
+from tuner.execution.trial import TrialRunner
 from tuner.runner.budget import CLOCK, Budget, Clock
 from tuner.runner.conversations import with_conversations
 from tuner.runner.observations import refuse_missing_library, storage_refused, stored_study
 from tuner.runner.stages import comes_too_late, measure_endpoint, search_all
-from tuner.runner.status_writer import Telling
+from tuner.runner.status_writer import StatusWriter
 from tuner.runs.machine import Facts, machine_facts
 from tuner.runs.run import Run
 from tuner.runs.settings import RunSettings, WorkerSettings
@@ -35,7 +35,7 @@ from tuner.server.base import Engine
 from tuner.server.process import interrupts_deferred
 from tuner.sglang.revisions import ModelFacts, changed_models, held_as_begun, model_facts
 from tuner.sglang.server_settings import Launches
-from tuner.workers.shared_study import Fleet
+from tuner.workers.shared_study import SharedStudy
 from tuner.workers.worker import taking_part
 
 
@@ -145,7 +145,7 @@ def measure_all(
     progress: Progress,
     clock: Clock = CLOCK,
     elsewhere: PlacesMaker | None = None,
-    fleet: Fleet | None = None,
+    fleet: SharedStudy | None = None,
 ) -> Result:
     """Measure the baseline, then candidates; what the run's files have already is not repeated.
 
@@ -165,27 +165,27 @@ def measure_all(
         budget = Budget(loaded.sweep.search, run.stop_file, clock)
         shared, scored = loaded.sweep.server.step_switch, bool(loaded.task)
         closing = closing_launches(loaded.sweep, shared=shared, scored=scored)
-        progress = Telling(progress, run, budget, closing)
+        progress = StatusWriter(progress, run, budget, closing)
         if budget.ends is not None:
             progress.note(budget.ends)
         if loaded.sweep.engine.kind == "sglang" and elsewhere is None:
-            for crowd in gpu.crowded(Launches(loaded.sweep, os.environ).environment):
+            for crowd in gpu.gpu_in_use(Launches(loaded.sweep, os.environ).environment):
                 progress.note(f"{crowd}, before the first launch")
         if loaded.sweep.engine.kind == "endpoint":
             loaded = with_conversations(loaded, run, engine, progress.phase)
-            bench = Bench.prepare(engine, loaded, run, progress.phase)
+            bench = TrialRunner.prepare(engine, loaded, run, progress.phase)
             measure_endpoint(bench, budget, progress)
         else:
             # Before the first launch: a storage that does not work is a mistake in the sweep file.
-            layout = layout_of(run, loaded.sweep, loaded.space.points)
+            layout = make_schema(run, loaded.sweep, loaded.space.points)
             stored = stored_study(loaded, run, layout, progress.note)
             showing = Showing(run, loaded.sweep, layout, stored)
-            watched = Watched(progress, showing)
+            watched = DashboardListener(progress, showing)
             try:
                 with taking_part(fleet, run, watched.note, watched.step) as own:
                     if not comes_too_late(own, loaded, run):
                         loaded = with_conversations(loaded, run, engine, watched.phase)
-                        bench = Bench.prepare(engine, loaded, run, watched.phase)
+                        bench = TrialRunner.prepare(engine, loaded, run, watched.phase)
                         with placed(bench, loaded, watched, elsewhere) as there:
                             search_all(
                                 there, loaded, budget, watched, clock, own, here=elsewhere is None
@@ -202,15 +202,15 @@ def measure_all(
 
 @contextmanager
 def placed(
-    bench: Bench, loaded: LoadedSweep, progress: Progress, elsewhere: PlacesMaker | None
-) -> Iterator[Bench]:
+    bench: TrialRunner, loaded: LoadedSweep, progress: Progress, elsewhere: PlacesMaker | None
+) -> Iterator[TrialRunner]:
     """The bench with the places that `slots` asks for, or those elsewhere, until the block is
     through."""
-    places: Places
+    places: Executor
     if elsewhere is not None:
         places = elsewhere(bench, progress.phase)
     else:
-        slots = slots_of(loaded, os.environ)
+        slots = lay_out_slots(loaded, os.environ)
         if len(slots) < 2:
             yield bench
             return

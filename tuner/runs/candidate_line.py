@@ -14,10 +14,10 @@ from msgspec.json import Decoder
 from msgspec.structs import asdict
 from pydantic import TypeAdapter
 
-from tuner.config.load_level import level_of
+from tuner.config.load_level import parse_level
 from tuner.config.point import Point, PointJson
 from tuner.runs.compact import itself, small_record
-from tuner.runs.lazy_line import LARGEST, Figures, Later, Line, layout_of
+from tuner.runs.lazy_line import LARGEST, Later, LazyFigures, Line, shared_layout
 from tuner.runs.records import (
     AskedLine,
     BrokenLimit,
@@ -135,9 +135,9 @@ def _point(its: Any) -> PointJson:
     return PointJson(Point(*shape, pairs, set_flags), env, flags)
 
 
-def _figures(figures: dict[str, Any], line: Line, level: str) -> Figures:
-    level_of(level)
-    layout = layout_of(figures)
+def _figures(figures: dict[str, Any], line: Line, level: str) -> LazyFigures:
+    parse_level(level)
+    layout = shared_layout(figures)
     if not layout.is_plain:
         raise ValueError("figures of other kinds than usual")
-    return Figures(layout, figures, line, level)
+    return LazyFigures(layout, figures, line, level)

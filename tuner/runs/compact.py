@@ -36,7 +36,7 @@ def compact(record: TrialRecord, line: Line) -> TrialRecord:
     }
     if record.command is not None:
         fields["command"] = Later(line, "command", len(record.command), itself)
-    if record.outputs and record.far_outputs is None:
+    if record.outputs and record.divergent_outputs is None:
         fields["outputs"] = Later(line, "outputs", len(record.outputs), OutputsLine.model_validate)
     fields["checks"] = [_shared(check) for check in record.checks]
     if record.point is not None:

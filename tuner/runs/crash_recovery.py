@@ -28,7 +28,7 @@ def end_servers(run: RunFolder) -> list[str]:
         beside = RunFolder(path)
         if path == run.path.resolve() or not beside.running:
             continue
-        with lock_of(beside.trials_file) as is_ours:
+        with hold_lock(beside.trials_file) as is_ours:
             if is_ours:
                 notes += _end(beside)
     return notes
@@ -76,7 +76,7 @@ def is_locked(file: IO[bytes]) -> bool:
 
 
 @contextmanager
-def lock_of(trials_file: Path) -> Iterator[bool]:
+def hold_lock(trials_file: Path) -> Iterator[bool]:
     """Hold a run's lock while the block runs; False where it cannot be had."""
     try:
         file = trials_file.open("r+b")

@@ -33,7 +33,7 @@ OWN_FOLDER = f"remove it, or name a folder of your own as {FOLDER_VARIABLE}"
 
 
 @dataclass
-class Claims:
+class GpuClaims:
     """The GPUs that a run holds."""
 
     gpus: Mapping[str, str]
@@ -69,7 +69,7 @@ def gpus_used(sweep: Sweep, inherited: Mapping[str, str]) -> dict[str, str]:
     if varied & {"base-gpu-id", "gpu-id-step", "CUDA_VISIBLE_DEVICES"}:
         return visible
     first, step = (_whole(launches.flag(name), usual) for name, usual in _PLACES)
-    count = gpus_of(sweep)
+    count = gpu_count(sweep)
     if sweep.slots == "auto":
         count *= max(1, len(visible) // max(1, count))
     else:
@@ -97,14 +97,14 @@ def _uuids(nvml: Any, handles: Mapping[str, Any]) -> dict[str, str]:
 @contextmanager
 def claimed(
     gpus: Mapping[str, str], inherited: Mapping[str, str], *, share: bool
-) -> Iterator[Claims]:
+) -> Iterator[GpuClaims]:
     """Hold these GPUs, UUIDs by name, while the block runs.
 
     Raises UserError where another run has one of them; with `share` that is a note. Where no lock
     can be had at all, that is a note too.
     """
     with ExitStack() as stack:
-        claims = Claims(gpus)
+        claims = GpuClaims(gpus)
         if gpus:
             try:
                 folder = _folder(inherited)
@@ -120,7 +120,7 @@ def _not_known(error: OSError) -> str:
     return f"whether another specbench uses these GPUs is not known: {why}"
 
 
-def _lock(claims: Claims, files: Mapping[str, IO[bytes]], *, share: bool) -> None:
+def _lock(claims: GpuClaims, files: Mapping[str, IO[bytes]], *, share: bool) -> None:
     """In the order of their UUIDs, so that of two that begin at once one gets all."""
     for name in sorted(files, key=lambda each: claims.gpus[each]):
         if lock_soon(files[name]):
@@ -227,10 +227,10 @@ def spent(ledger: Ledger, sweep: Sweep) -> Spent | None:
     if sweep.engine.kind == "endpoint" or not known:
         return None
     seconds = sum(known) + sum(measured)
-    return Spent(seconds / 3600, gpus_of(sweep), ledger.next_launch - len(known))
+    return Spent(seconds / 3600, gpu_count(sweep), ledger.next_launch - len(known))
 
 
-def gpus_of(sweep: Sweep) -> int:
+def gpu_count(sweep: Sweep) -> int:
     """GPUs that a server holds: tensor-parallel ranks by pipeline stages, times replicas without DP
     attention."""
     flags = sweep.server.flags

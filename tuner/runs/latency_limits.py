@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tuner.config.load_level import Level, Rate, at, level_in, level_of
+from tuner.config.load_level import Level, Rate, at, level_in, parse_level
 from tuner.config.schema import SearchSpec
 from tuner.metrics.level_metrics import short
 from tuner.metrics.request_rate import CAME, SERVED, overload_figures, overloaded_at
@@ -31,7 +31,7 @@ def broken_limits(
     only, broken = search.objective.level, list[BrokenLimit]()
     plain = {str(level): overload_figures(of) for level, of in (baseline or {}).items() if of}
     for name, figures in metrics.items():
-        level = level_of(name)
+        level = parse_level(name)
         if only not in (None, level):
             continue
         found = [
@@ -67,22 +67,22 @@ def excess(broken: Sequence[BrokenLimit]) -> float:
     return max((each.excess for each in broken), default=0.0)
 
 
-def limits_words(limits: Mapping[str, float]) -> str:
+def format_limits(limits: Mapping[str, float]) -> str:
     """`ttft_ms_p99 at most 500, tpot_ms_p90 at most 30`."""
     return ", ".join(f"{name} at most {short(limit, 6)}" for name, limit in limits.items())
 
 
-def asked_words(limits: Mapping[str, float], broken: Sequence[BrokenLimit]) -> str:
-    """What is to be kept: `limits_words`, or what is asked of every server, as `broken` shows."""
+def format_required_limits(limits: Mapping[str, float], broken: Sequence[BrokenLimit]) -> str:
+    """What is to be kept: `format_limits`, or what is asked of every server, as `broken` shows."""
     if limits:
-        return limits_words(limits)
+        return format_limits(limits)
     turned_away = any(each.metric == FAILED for each in broken)
     late = any(each.is_floor for each in broken)
     words = [*(["to keep up with the rate"] if late or not turned_away else [])]
     return " and ".join([*words, *(["to answer requests"] if turned_away else [])])
 
 
-def broken_words(
+def describe_broken_limits(
     broken: Sequence[BrokenLimit], metrics: Mapping[str, Mapping[str, Any]] | None = None
 ) -> str:
     """`tpot_ms_p90 is 34.2 at concurrency 8, 14 % over 30`, one after the other. `metrics`: of the

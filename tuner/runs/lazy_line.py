@@ -64,7 +64,7 @@ BY_NAME = frozenset({"by_kind", "by_length"})
 _Getter = Callable[[Mapping[str, Any]], tuple[Any, ...]]
 
 
-class Layout:
+class LineLayout:
     """The names of one concurrency's figures and what kind of value each has."""
 
     __slots__ = ("is_plain", "lists", "numbers", "places")
@@ -100,10 +100,10 @@ def _getter(names: list[str]) -> _Getter:
     return lambda figures: tuple(figures[name] for name in names)
 
 
-_layout = lru_cache(maxsize=4096)(Layout)
+_layout = lru_cache(maxsize=4096)(LineLayout)
 
 
-def layout_of(figures: Mapping[str, Any]) -> Layout:
+def shared_layout(figures: Mapping[str, Any]) -> LineLayout:
     """Of figures as they were read; one for all that are alike."""
     return _layout(tuple(figures), tuple(map(type, figures.values())))
 
@@ -116,12 +116,14 @@ def _are_finite(numbers: Sequence[float]) -> bool:
         return False
 
 
-class Figures(Mapping[str, Any]):
+class LazyFigures(Mapping[str, Any]):
     """The figures of one concurrency, as the ledger line has them."""
 
     __slots__ = ("_layout", "_level", "_line", "_lists", "_numbers")
 
-    def __init__(self, layout: Layout, figures: Mapping[str, Any], line: Line, level: str) -> None:
+    def __init__(
+        self, layout: LineLayout, figures: Mapping[str, Any], line: Line, level: str
+    ) -> None:
         """`layout` is theirs and plain, and every number is a float without loss, which is not
         looked at. Raises OverflowError for a list that is none of finite numbers."""
         self._layout, self._line, self._level = layout, line, level
@@ -167,16 +169,16 @@ class Figures(Mapping[str, Any]):
         places = self._layout.places
         kept = {name: {} if kind is dict else self[name] for name, (kind, _) in places.items()}
         found = compact_figures({**kept, **changes}, self._line, self._level)
-        return found if isinstance(found, Figures) else {**self, **changes}
+        return found if isinstance(found, LazyFigures) else {**self, **changes}
 
 
 def compact_figures(figures: Mapping[str, Any], line: Line, level: str) -> Mapping[str, Any]:
     """The same in few bytes; itself where it cannot be kept so. What its parts are by name is not
     looked at."""
-    layout = layout_of(figures)
+    layout = shared_layout(figures)
     try:
         if layout.is_plain and _are_kept(layout.numbers(figures)):
-            return Figures(layout, figures, line, level)
+            return LazyFigures(layout, figures, line, level)
     except OverflowError:
         pass
     return figures

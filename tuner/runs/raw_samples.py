@@ -10,14 +10,14 @@ from tuner.runs.records import TrialRecord
 from tuner.runs.run import Run
 
 
-def samples_of(run: Run, record: TrialRecord) -> Mapping[Level, list[Window]]:
+def recorded_samples(run: Run, record: TrialRecord) -> Mapping[Level, list[Window]]:
     """A trial's windows by concurrency; {} where none are on disk. Raises UserError where the file
     is broken, or is not in the run folder."""
     return _read(run, record.samples)
 
 
 def held_out_samples(run: Run, record: TrialRecord) -> Mapping[Level, list[Window]]:
-    """As `samples_of`, of the prompts that no candidate was chosen on."""
+    """As `recorded_samples`, of the prompts that no candidate was chosen on."""
     return _read(run, None if record.held_out is None else record.held_out.samples)
 
 
@@ -28,7 +28,7 @@ def _read(run: Run, recorded: str | None) -> Mapping[Level, list[Window]]:
 
 
 class RawSamples:
-    """What `samples_of` gives, by trial; kept. Raises UserError where a file is broken."""
+    """What `recorded_samples` gives, by trial; kept. Raises UserError where a file is broken."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
@@ -37,7 +37,7 @@ class RawSamples:
     def of(self, record: TrialRecord) -> Mapping[Level, list[Window]]:
         """A trial's windows by concurrency; {} where none are on disk."""
         if record.trial not in self._read:
-            self._read[record.trial] = samples_of(self._run, record)
+            self._read[record.trial] = recorded_samples(self._run, record)
         return self._read[record.trial]
 
     def ratio(

@@ -17,7 +17,7 @@ from pydantic import (
 )
 
 from tuner.config.field_types import Strict
-from tuner.config.load_level import RATE, level_of
+from tuner.config.load_level import RATE, parse_level
 from tuner.config.point import FlagValue, Point
 from tuner.core.errors import UserError
 from tuner.metrics.request_rate import SERVED
@@ -331,12 +331,12 @@ class TrialRecord(Strict):
     """Of the baseline and of confirmations, where `workload.task` names a file."""
 
     @property
-    def is_another(self) -> bool:
+    def is_disqualified(self) -> bool:
         """What it says speaks against it: outputs far from the baseline's, or a lower score."""
-        return self.far_outputs is not None or (self.task is not None and self.task.stops)
+        return self.divergent_outputs is not None or (self.task is not None and self.task.stops)
 
     @property
-    def far_outputs(self) -> str | None:
+    def divergent_outputs(self) -> str | None:
         """The first concurrency at which its outputs speak against it; None where none do."""
         if isinstance(self.outputs, Later):  # those that speak against it are not left in the line
             return None
@@ -392,7 +392,7 @@ def read_record(data: Mapping[str, Any], where: str) -> TrialRecord:
 def refuse_odd_metrics(metrics: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
     """The metrics of a line themselves. Raises ValueError where they are none."""
     for level, figures in metrics.items():
-        level_of(level)
+        parse_level(level)
         _refuse_odd(figures)
     return metrics
 

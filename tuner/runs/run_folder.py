@@ -195,7 +195,7 @@ def newest_runs(below: Path = RESULTS) -> list[Path]:
     return sorted(found, key=_age, reverse=True)
 
 
-def no_run_words(path: Path) -> str:
+def describe_missing_run(path: Path) -> str:
     """What is wrong with a path that is given as a run and is none, and what would be right."""
     inside = newest_runs(path)
     right = f"its newest run is {inside[0]}" if inside else "give results/NAME/RUN-ID"

@@ -11,7 +11,7 @@ from tuner.config.field_types import Strict
 from tuner.config.point import Point
 from tuner.core.errors import UserError
 from tuner.core.files import read_bytes, read_json, write_json
-from tuner.runs.run_folder import RunFolder, no_run_words
+from tuner.runs.run_folder import RunFolder, describe_missing_run
 
 
 class WorkerSettings(Strict):
@@ -155,7 +155,7 @@ def read_settings(path: Path) -> RunSettings:
     try:
         data = read_json(settings_file)
     except FileNotFoundError as error:
-        raise UserError(no_run_words(path), path) from error
+        raise UserError(describe_missing_run(path), path) from error
     except OSError as error:
         raise UserError(f"{error.strerror}, give the path of a run folder", path) from error
     except (ValueError, RecursionError) as error:

@@ -57,7 +57,7 @@ def evened(
     return beside(ratio, second)
 
 
-def figures_of(known: Interval | None) -> dict[str, float | None]:
+def slot_figures(known: Interval | None) -> dict[str, float | None]:
     """As the metrics of a line that was held against it have it; {} of others."""
     if known is None:
         return {}
@@ -65,7 +65,7 @@ def figures_of(known: Interval | None) -> dict[str, float | None]:
 
 
 def held_in(figures: Mapping[str, Any]) -> Interval | None:
-    """What `figures_of` wrote."""
+    """What `slot_figures` wrote."""
     value, low, high = (figures.get(name) for name in _NAMES)
     return None if value is None else Interval(value, low, high)
 
@@ -115,7 +115,7 @@ def no_difference(places: Mapping[str, TrialRecord]) -> str | None:
     )
 
 
-def side_words(ledger: Ledger) -> Iterator[str]:
+def describe_slots(ledger: Ledger) -> Iterator[str]:
     """What was found: one sentence where nothing differs, else one for each place; none of a run
     with one place."""
     places = places_beside(ledger)

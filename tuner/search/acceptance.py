@@ -14,10 +14,10 @@ from itertools import accumulate, pairwise
 from operator import mul
 
 from tuner.config.point import Point
-from tuner.metrics.level_metrics import histogram_of
+from tuner.metrics.level_metrics import accept_histogram
 from tuner.metrics.samples import Window
 from tuner.metrics.statistics import Interval, ratio_interval
-from tuner.search.observation import Figures
+from tuner.search.observation import LevelFigures
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,14 @@ class Chain:
         return came, sum(sum(histogram[position:]) for histogram in chosen)
 
 
-def chain_of(windows: Sequence[Window], steps: int) -> Chain | None:
+def read_chain(windows: Sequence[Window], steps: int) -> Chain | None:
     """A measured chain; None where a request does not show its verifies one by one."""
     found: dict[str, list[float]] = {}
     for window in windows:
         for sample in window.samples:
             if sample.spec is None or sample.spec.verify_ct == 0:
                 continue
-            histogram = histogram_of(sample)
+            histogram = accept_histogram(sample)
             if histogram is None or any(histogram[steps + 1 :]):
                 return None
             counts = found.setdefault(sample.prompt_id, [0.0] * (steps + 1))
@@ -195,7 +195,7 @@ class Length:
     most: float
 
 
-def shape_of(point: Point) -> Shape:
+def draft_shape(point: Point) -> Shape:
     """What acceptance depends on; the point has steps."""
     steps, topk = point.num_steps or 1, point.eagle_topk or 1
     return steps, topk, point.num_draft_tokens or steps + 1
@@ -204,12 +204,12 @@ def shape_of(point: Point) -> Shape:
 class Lengths:
     """Accept lengths of every tree at one concurrency."""
 
-    def __init__(self, seen: Mapping[Point, Figures]) -> None:
+    def __init__(self, seen: Mapping[Point, LevelFigures]) -> None:
         """Of points that were measured; None of it need be a chain, but then nothing is known."""
         self._measured: dict[Shape, list[float]] = {}
         chains = []
         for point, figures in seen.items():
-            shape = shape_of(point)
+            shape = draft_shape(point)
             if figures.accept_length is not None:
                 self._measured.setdefault(shape, []).append(figures.accept_length)
             if shape[1] == 1 and (chain := chain_of_rates(figures.reached)) is not None:

@@ -10,7 +10,7 @@ from tuner.search.given import GivenTrial
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ProposalContext:
     """One proposal among those of a run."""
 
     number: int
@@ -19,7 +19,7 @@ class Asked:
     """Points that had been told by then."""
     along: tuple[Point, ...] = ()
     """Points that were not to be proposed: launches that ran measured them along."""
-    beside: tuple["Asked", ...] = ()
+    beside: tuple["ProposalContext", ...] = ()
     """Proposals without a verdict by then; their own `beside` is left out."""
     drawn: tuple[tuple[int, ...], ...] = ()
     """What the sampler drew for it, wasted ones first: which of its values each of the space's
@@ -34,5 +34,5 @@ class Proposal:
     trial: Trial | GivenTrial
     decision: Decision | None = None
     """Why this point; None where there are no stages."""
-    asked: Asked = field(default_factory=lambda: Asked(0, 0))
+    asked: ProposalContext = field(default_factory=lambda: ProposalContext(0, 0))
     """What was known then."""

@@ -82,7 +82,7 @@ class Split:
     """What one draft step more would add."""
 
 
-def settings_of(point: Point) -> Settings:
+def point_settings(point: Point) -> Settings:
     """What besides the draft's shape and place a cycle depends on."""
     return (point.env, point.flags)
 
@@ -96,7 +96,7 @@ class CycleModel:
         self._own_slope, self._reference = _slopes(self.cycles)
         rows = [self._row(each.point, each.concurrency) for each in self.cycles]
         self.terms = tuple(dict.fromkeys(term for row in rows for term in row))
-        self._fit = _Fit.of([self._vector(row) for row in rows], [c.ms for c in self.cycles])
+        self._fit = _CycleFit.of([self._vector(row) for row in rows], [c.ms for c in self.cycles])
 
     @property
     def freedom(self) -> int:
@@ -156,7 +156,7 @@ class CycleModel:
         )
 
     def _row(self, point: Point, concurrency: int) -> Terms:
-        settings, steps = settings_of(point), point.num_steps or 0
+        settings, steps = point_settings(point), point.num_steps or 0
         slope = settings if settings in self._own_slope else self._reference
         row: dict[Term, float] = {
             ("once", settings): 1.0,
@@ -197,7 +197,7 @@ class CycleModel:
 
 
 @dataclass(frozen=True)
-class _Fit:
+class _CycleFit:
     """Least squares with terms that are not negative, to relative errors."""
 
     rows: Floats
@@ -205,7 +205,7 @@ class _Fit:
     values: Floats
 
     @classmethod
-    def of(cls, rows: Sequence[Floats], times: Sequence[float]) -> "_Fit":
+    def of(cls, rows: Sequence[Floats], times: Sequence[float]) -> "_CycleFit":
         if not rows:
             return cls(np.zeros((0, 0)), np.zeros(0))
         scaled = np.array(rows) / np.array(times)[:, None]
@@ -273,7 +273,7 @@ def _slopes(cycles: Sequence[Cycle]) -> tuple[frozenset[Settings], object]:
     """Settings that show their own time per token, and whose time the others take."""
     counts: dict[Settings, set[float]] = {}
     for each in cycles:
-        found = counts.setdefault(settings_of(each.point), set())
+        found = counts.setdefault(point_settings(each.point), set())
         found.add(_tokens(each.point, each.concurrency))
     own = frozenset(settings for settings, tokens in counts.items() if len(tokens) > 1)
     most = max(own, key=lambda settings: (len(counts[settings]), repr(settings)), default=None)

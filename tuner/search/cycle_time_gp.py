@@ -21,7 +21,7 @@ from itertools import combinations, product
 
 import numpy as np
 
-from tuner.search.encoding import PLACEMENT, Coded, Floats, Indices, Mask
+from tuner.search.encoding import PLACEMENT, EncodedSpace, Floats, Indices, Mask
 
 INTERCEPT = 0.3
 ROUGH, SMOOTH, ROUGH_TOKENS = 0.03, 0.01, 8.0
@@ -80,7 +80,7 @@ class _Cliff:
 
 
 def fit_cycles(
-    coded: Coded, plain_ms: float, cycles: Mapping[int, float], noise: float, roughs: Roughs
+    coded: EncodedSpace, plain_ms: float, cycles: Mapping[int, float], noise: float, roughs: Roughs
 ) -> list[Field]:
     """Every explanation of the measured cycles of one concurrency level, weights adding to 1.
 
@@ -104,7 +104,7 @@ def fit_cycles(
 class _Frame:
     """What is assumed of a space before its cycles are known, beside the reference `start`."""
 
-    coded: Coded
+    coded: EncodedSpace
     start: int
     plain: float
     """A plain decode step as a share of the reference."""

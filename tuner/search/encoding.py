@@ -19,7 +19,7 @@ PLACEMENT = "draft_tp"
 
 
 @dataclass(frozen=True)
-class Coded:
+class EncodedSpace:
     """Arrays with a row for each point."""
 
     points: tuple[Point, ...]
@@ -41,7 +41,9 @@ class Coded:
     """How many settings differ from doing nothing, and have not been seen to work."""
 
     @classmethod
-    def of(cls, points: Sequence[Point], timed: Mapping[Point, float] | None = None) -> "Coded":
+    def of(
+        cls, points: Sequence[Point], timed: Mapping[Point, float] | None = None
+    ) -> "EncodedSpace":
         """All points have steps. `timed` holds what all-reduces were found to add where they were
         timed; of these points NCCL's settings are not guessed at."""
         timed = timed or {}

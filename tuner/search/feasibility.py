@@ -6,8 +6,8 @@ from itertools import combinations
 import numpy as np
 
 from tuner.config.point import Point
-from tuner.search.encoding import PLACEMENT, Coded, Floats, Indices, Mask
-from tuner.search.observation import Verdict
+from tuner.search.encoding import PLACEMENT, EncodedSpace, Floats, Indices, Mask
+from tuner.search.observation import Observation
 
 OF_SIZE = frozenset({"OOM", "GRAPH_CAPTURE"})
 """Failures that settings of the communication have no part in."""
@@ -15,7 +15,7 @@ OF_SETTINGS = frozenset({"HANG"})
 """Failures that the size of a tree has no part in."""
 
 
-def chance_of_running(coded: Coded, told: Mapping[Point, Verdict]) -> Floats:
+def chance_of_running(coded: EncodedSpace, told: Mapping[Point, Observation]) -> Floats:
     """For every point, 0 where it shares all that may have been to blame for a failure.
 
     Suspects of a failed launch are its settings, alone and by two, and its size ("as large or
@@ -39,7 +39,7 @@ def chance_of_running(coded: Coded, told: Mapping[Point, Verdict]) -> Floats:
     return chance
 
 
-def _suspects(coded: Coded, row: int, label: str) -> Iterator[tuple[Mask, float]]:
+def _suspects(coded: EncodedSpace, row: int, label: str) -> Iterator[tuple[Mask, float]]:
     """Points that share one thing with a failed one, and the weight of the suspicion."""
     places = range(len(coded.names))
     if label not in OF_SIZE:

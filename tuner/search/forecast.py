@@ -14,11 +14,11 @@ from tuner.config.load_level import Level
 from tuner.config.point import Point
 from tuner.config.schema import ObjectiveSpec
 from tuner.metrics.statistics import Interval
-from tuner.search.acceptance import AcceptanceCurve, Lengths, shape_of
+from tuner.search.acceptance import AcceptanceCurve, Lengths, draft_shape
 from tuner.search.cycle_time_fit import CycleModel
 from tuner.search.cycle_time_gp import ROUGH, Roughs, fit_cycles
-from tuner.search.encoding import Coded, Floats, Indices
-from tuner.search.observation import Figures, Verdict
+from tuner.search.encoding import EncodedSpace, Floats, Indices
+from tuner.search.observation import LevelFigures, Observation
 
 NOISE = (0.005, 0.03)
 """Relative standard deviation between launches of one point: the least that is taken for it
@@ -28,12 +28,12 @@ MAX_EXPLANATIONS = 8
 
 
 @dataclass(frozen=True)
-class Known:
+class Observations:
     """Everything measured so far."""
 
-    plain: Mapping[Level, Figures]
+    plain: Mapping[Level, LevelFigures]
     """The baseline, by concurrency."""
-    told: Mapping[Point, Verdict]
+    told: Mapping[Point, Observation]
     """In the order of measurement."""
     pending: frozenset[Point] = frozenset()
     """What is being measured."""
@@ -43,7 +43,7 @@ class Known:
         return point in self.told or point in self.pending
 
     @cached_property
-    def usable(self) -> Mapping[Point, Verdict]:
+    def usable(self) -> Mapping[Point, Observation]:
         """Points that ran and speculated at every level, with all that a forecast reads."""
         return {point: v for point, v in self.told.items() if _is_usable(v, self.plain)}
 
@@ -109,7 +109,7 @@ class Forecast:
 
 
 def forecast(
-    coded: Coded, known: Known, spec: ObjectiveSpec, roughs: Roughs = (ROUGH,)
+    coded: EncodedSpace, known: Observations, spec: ObjectiveSpec, roughs: Roughs = (ROUGH,)
 ) -> Forecast:
     """From at least one usable point, one chain among them; `roughs`: see `Roughs`."""
     levels = [spec.level] if spec.level is not None else sorted(known.plain)
@@ -130,13 +130,13 @@ def forecast(
 
 
 def _level(
-    coded: Coded, known: Known, level: Level, rows: Sequence[int], roughs: Roughs
+    coded: EncodedSpace, known: Observations, level: Level, rows: Sequence[int], roughs: Roughs
 ) -> list[Explanation]:
     """Decoding speed beside the baseline's at one concurrency."""
     seen = {point: verdict.levels[level] for point, verdict in known.usable.items()}
     lengths = Lengths(seen)
-    by_shape = {shape: lengths.at(shape) for shape in map(shape_of, coded.points)}
-    told = [by_shape[shape_of(point)] for point in coded.points]
+    by_shape = {shape: lengths.at(shape) for shape in map(draft_shape, coded.points)}
+    told = [by_shape[draft_shape(point)] for point in coded.points]
     expected = np.array([1.0 if each is None else each.value for each in told])
     unsure = np.array([1.0 if each is None else each.spread for each in told])
     plain = known.plain[level].cycle_ms or 1.0
@@ -152,7 +152,7 @@ def _level(
     ]
 
 
-def _measured(known: Known, level: Level) -> Floats:
+def _measured(known: Observations, level: Level) -> Floats:
     """The same of the usable points by their own measurements."""
     plain = known.plain[level].cycle_ms or 1.0
     seen = [verdict.levels[level] for verdict in known.usable.values()]
@@ -169,7 +169,7 @@ def _sum(parts: Sequence[Floats]) -> Floats:
     return found
 
 
-def _is_usable(verdict: Verdict, plain: Mapping[Level, Figures]) -> bool:
+def _is_usable(verdict: Observation, plain: Mapping[Level, LevelFigures]) -> bool:
     if verdict.outcome != "ok" or not verdict.value or verdict.value <= 0:
         return False
     shown = [verdict.levels.get(level) for level in plain]

@@ -10,7 +10,7 @@ Outcome = Literal["ok", "infeasible", "failed"]
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class LevelFigures:
     """What a search reads of one concurrency level."""
 
     cycle_ms: float | None
@@ -24,13 +24,13 @@ class Figures:
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class Observation:
     """What became of a point. `value` is the objective, set exactly where the outcome is ok."""
 
     outcome: Outcome
     value: float | None = None
     reason: str | None = None
-    levels: Mapping[Level, Figures] = field(default_factory=dict)
+    levels: Mapping[Level, LevelFigures] = field(default_factory=dict)
     """By concurrency; {} where nothing was measured."""
     excess: float = 0.0
     """How far it is over a limit, as a share of it; above 0 it runs and is no answer."""

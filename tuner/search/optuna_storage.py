@@ -120,10 +120,10 @@ def open_storage(
             storage.engine.dispose()  # connections made before
         return storage
     except Exception as error:  # whatever the database's driver raises, it is one answer here
-        raise StorageUnusable(reason_of(error)) from error
+        raise StorageUnusable(database_reason(error)) from error
 
 
-def reason_of(error: Exception) -> str:
+def database_reason(error: Exception) -> str:
     """The database's own sentence, without Optuna's list of likely causes around it."""
     chain: list[BaseException] = [error]
     while (inner := chain[-1].__cause__ or chain[-1].__context__) is not None:

@@ -13,11 +13,11 @@ from tuner.config.load_level import Level
 from tuner.config.point import Point
 from tuner.config.schema import SearchSpec
 from tuner.config.space import Space
-from tuner.search.asked import Asked, Proposal
+from tuner.search.asked import Proposal, ProposalContext
 from tuner.search.decision import Decision
-from tuner.search.forecast import Known
+from tuner.search.forecast import Observations
 from tuner.search.given import GivenTrial
-from tuner.search.observation import Figures, Outcome, Verdict
+from tuner.search.observation import LevelFigures, Observation, Outcome
 from tuner.search.recalled import Recollection, is_staged
 from tuner.search.replayed import replay
 from tuner.search.samplers import (
@@ -28,7 +28,7 @@ from tuner.search.samplers import (
     startup_trials,
     suggest,
 )
-from tuner.search.staged import StagedSearch
+from tuner.search.staged import StagedPlanner
 
 MAX_WASTED = 16
 """Illegal or known combinations in a row, after which a point is drawn from those left.
@@ -66,8 +66,8 @@ class Study:
         """`trials` is the number that the run was begun with; an extension does not change it.
 
         `persists`: where the stages say that nothing better is left, the sampler goes on. `timed`
-        is what the stage comm found, see `StagedSearch`. `levels`: concurrencies whose speed-ups
-        are an objective each (`objectives`); (): `Verdict.value` is the only one.
+        is what the stage comm found, see `StagedPlanner`. `levels`: concurrencies whose speed-ups
+        are an objective each (`objectives`); (): `Observation.value` is the only one.
         """
         optuna.logging.set_verbosity(optuna.logging.ERROR)
         self._space = space
@@ -83,17 +83,17 @@ class Study:
         """Proposals that were made; verdicts that were told."""
         self._drawn: list[tuple[int, ...]] = []
         """By the sampler, for the proposal that is being made."""
-        self._staged: StagedSearch | None = None
+        self._staged: StagedPlanner | None = None
         if "anchors" in spec.active_stages:
-            self._staged = StagedSearch(space.points, spec.objective, spec.seed, timed)
-        self._plain: Mapping[Level, Figures] = {}
+            self._staged = StagedPlanner(space.points, spec.objective, spec.seed, timed)
+        self._plain: Mapping[Level, LevelFigures] = {}
         self._persists = persists
         self.handed_over: str | None = None
         """Why the sampler chooses since then; None while the stages do."""
         self.stopped: Decision | None = None
         """Why nothing more is proposed, where the stages say so."""
 
-    def tell_baseline(self, plain: Mapping[Level, Figures]) -> None:
+    def tell_baseline(self, plain: Mapping[Level, LevelFigures]) -> None:
         """Say what the baseline takes, by concurrency; without it there are no stages."""
         self._plain = dict(plain)
 
@@ -102,7 +102,7 @@ class Study:
         there are no stages, the baseline is faster, or the model was given up."""
         if self._staged is None or not self._plain or self.handed_over:
             return None
-        found = self._staged.smoothed(Known(self._plain, self._told))
+        found = self._staged.smoothed(Observations(self._plain, self._told))
         point, its = next(iter(found.items()), (None, None))
         if point is None or its is None or its.value <= 1:
             return None
@@ -150,7 +150,7 @@ class Study:
     def _noted(self, proposal: Proposal, along: Collection[Point]) -> Proposal:
         """The same as one that waits for its verdict."""
         beside = tuple(replace(each.asked, beside=(), drawn=()) for each in self.pending)
-        asked = Asked(self._made, self._heard, tuple(along), beside, tuple(self._drawn))
+        asked = ProposalContext(self._made, self._heard, tuple(along), beside, tuple(self._drawn))
         proposal = replace(proposal, asked=asked)
         self._made += 1
         self._pending[proposal.point] = proposal
@@ -162,7 +162,7 @@ class Study:
             return None
         if self.handed_over is None:
             pending = frozenset({*self._pending, *along})
-            decision = self._staged.decide(Known(self._plain, self._told, pending))
+            decision = self._staged.decide(Observations(self._plain, self._told, pending))
             if "model" not in self._spec.active_stages and decision.stage not in _BEFORE_MODEL:
                 decision = Decision("sampler", "the anchors are measured, search.stages ends here")
             if decision.point is not None:
@@ -189,7 +189,7 @@ class Study:
                 return Proposal(found, trial, decision)
         return self._take(self._random().choice(left), decision)
 
-    def tell(self, proposal: Proposal, verdict: Verdict) -> None:
+    def tell(self, proposal: Proposal, verdict: Observation) -> None:
         """Say what became of a proposal."""
         self._pending.pop(proposal.point, None)
         self._heard += 1
@@ -204,7 +204,7 @@ class Study:
         proposal.trial.set_user_attr("reason", why)
         self._study.tell(proposal.trial, state=TrialState.FAIL)
 
-    def tell_unasked(self, point: Point, verdict: Verdict) -> None:
+    def tell_unasked(self, point: Point, verdict: Observation) -> None:
         """Say what became of a point that was measured without being proposed."""
         self.tell(self._take(point), verdict)
 
@@ -216,9 +216,9 @@ class Study:
 
     def replay(
         self,
-        measured: Sequence[tuple[Point, Verdict]],
+        measured: Sequence[tuple[Point, Observation]],
         unasked: Collection[Point] = (),
-        asked: Mapping[Point, Asked] | None = None,
+        asked: Mapping[Point, ProposalContext] | None = None,
         decided: Mapping[Point, Decision] | None = None,
     ) -> int:
         """Bring a new study to where an earlier one was; `decided`: each point's decision, where
@@ -233,7 +233,9 @@ class Study:
             return 0
         return replay(self, measured, unasked, asked or {})
 
-    def _leads_there(self, measured: Sequence[tuple[Point, Verdict]], told: Recollection) -> bool:
+    def _leads_there(
+        self, measured: Sequence[tuple[Point, Observation]], told: Recollection
+    ) -> bool:
         """Whether what was drawn for each point ends with it, as `_sampled` does: else the space
         has other values at these places, or somebody has changed a line."""
         drawn = ((point, told.drawn(point)) for point, _ in measured if point not in told.unasked)
@@ -244,7 +246,7 @@ class Study:
             if all_drawn
         )
 
-    def _recall(self, point: Point, verdict: Verdict, told: Recollection) -> None:
+    def _recall(self, point: Point, verdict: Observation, told: Recollection) -> None:
         """What `propose` and `tell` did for a point, or `tell_unasked`, without asking again."""
         own: Mapping[str, Any] | None = None
         if point not in told.unasked:
@@ -265,7 +267,7 @@ class Study:
         if decision is None or self._staged is None:
             return
         if is_staged(decision):
-            self._staged.recall(decision, Known(self._plain, self._told))
+            self._staged.recall(decision, Observations(self._plain, self._told))
         else:
             self.handed_over = decision.why.removeprefix(self._sampler_chose)
 
@@ -329,10 +331,10 @@ class Answers:
             for values in space.dimensions.values()
         ]
         """Of each dimension's values; 1 and True are two."""
-        self.told: dict[Point, Verdict] = {}
+        self.told: dict[Point, Observation] = {}
         self._spellings: set[tuple[int, ...]] = set()
 
-    def tell(self, trial: Trial | GivenTrial, point: Point, verdict: Verdict) -> None:
+    def tell(self, trial: Trial | GivenTrial, point: Point, verdict: Observation) -> None:
         """Answer a trial with what became of its point."""
         self.told[point] = verdict
         _explain(trial, point, verdict.reason)
@@ -397,7 +399,7 @@ class Answers:
         else:
             self._study.tell(trial, objectives, state=state)
 
-    def _values(self, verdict: Verdict) -> list[float] | None:
+    def _values(self, verdict: Observation) -> list[float] | None:
         """What is maximised; None where the point was not measured."""
         if verdict.value is None:
             return None
@@ -421,6 +423,6 @@ def _explain(trial: Trial | GivenTrial, point: Point | None, reason: str | None)
         trial.set_user_attr("reason", reason)
 
 
-def _excess(verdict: Verdict) -> float:
+def _excess(verdict: Observation) -> float:
     """The constraint of a point."""
     return 1.0 if verdict.outcome == "infeasible" else verdict.excess

@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from operator import lt
 
 from tuner.config.point import Point
-from tuner.search.asked import Asked
+from tuner.search.asked import ProposalContext
 from tuner.search.decision import Decision
-from tuner.search.observation import Verdict
+from tuner.search.observation import Observation
 
 _STAGED = ("anchors", "model", "check")
 _WITHOUT_DRAWS = frozenset({"grid"})
@@ -32,7 +32,7 @@ class Recollection:
 
     unasked: Set[Point]
     """Points that were measured without being proposed."""
-    asked: Mapping[Point, Asked]
+    asked: Mapping[Point, ProposalContext]
     decided: Mapping[Point, Decision]
 
     def drawn(self, point: Point) -> Sequence[Sequence[int]]:
@@ -41,7 +41,7 @@ class Recollection:
         return () if asked is None else asked.drawn
 
     def is_enough(
-        self, sampler: str, measured: Sequence[tuple[Point, Verdict]], sizes: Sequence[int]
+        self, sampler: str, measured: Sequence[tuple[Point, Observation]], sizes: Sequence[int]
     ) -> bool:
         """Whether each proposal was made when all before it had been told, and its draws are
         kept (an older specbench did not) and are some of a space whose dimensions have so many

@@ -5,8 +5,8 @@ from dataclasses import replace
 from typing import Protocol, TypeVar
 
 from tuner.config.point import Point
-from tuner.search.asked import Asked
-from tuner.search.observation import Verdict
+from tuner.search.asked import ProposalContext
+from tuner.search.observation import Observation
 
 
 class _Proposal(Protocol):
@@ -22,16 +22,16 @@ class _Study(Protocol[P]):
 
     def take(self, point: Point, instead: P | None = None) -> P: ...
 
-    def tell(self, proposal: P, verdict: Verdict) -> None: ...
+    def tell(self, proposal: P, verdict: Observation) -> None: ...
 
-    def tell_unasked(self, point: Point, verdict: Verdict) -> None: ...
+    def tell_unasked(self, point: Point, verdict: Observation) -> None: ...
 
 
 def replay(
     study: _Study[P],
-    measured: Sequence[tuple[Point, Verdict]],
+    measured: Sequence[tuple[Point, Observation]],
     unasked: Collection[Point],
-    asked: Mapping[Point, Asked],
+    asked: Mapping[Point, ProposalContext],
 ) -> int:
     """Make the proposals again, wasted ones included, each when it was made, so that the next one
     is what the undisturbed run would have proposed.
@@ -68,18 +68,18 @@ def replay(
 
 
 def _in_order(
-    measured: Sequence[tuple[Point, Verdict]],
+    measured: Sequence[tuple[Point, Observation]],
     unasked: Collection[Point],
-    asked: Mapping[Point, Asked],
-) -> list[tuple[Asked, Point | None]]:
+    asked: Mapping[Point, ProposalContext],
+) -> list[tuple[ProposalContext, Point | None]]:
     """Every proposal as it was made; None for the point of one that has no line."""
-    found: dict[int, tuple[Asked, Point | None]] = {}
+    found: dict[int, tuple[ProposalContext, Point | None]] = {}
     for index, (point, _) in enumerate(measured):
         if point in unasked:
             continue
         known = asked.get(point)
         if known is None:
-            known = Asked(max(found, default=-1) + 1, index)
+            known = ProposalContext(max(found, default=-1) + 1, index)
         found[known.number] = known, point
         for other in known.beside:
             found.setdefault(other.number, (replace(other, beside=()), None))

@@ -17,9 +17,9 @@ from tuner.config.schema import ObjectiveSpec
 from tuner.metrics.statistics import Interval
 from tuner.search.cycle_time_gp import ROUGH, SMOOTH
 from tuner.search.decision import Decision, Stage
-from tuner.search.encoding import Coded, Floats, Indices, Mask
+from tuner.search.encoding import EncodedSpace, Floats, Indices, Mask
 from tuner.search.feasibility import chance_of_running
-from tuner.search.forecast import Forecast, Known, forecast
+from tuner.search.forecast import Forecast, Observations, forecast
 
 SEEN = 2.0
 """And what launches can tell apart: so many standard deviations of one."""
@@ -51,7 +51,7 @@ CANNOT_WIN = "cannot beat the best so far, even at its best"
 CANNOT_RUN = "has all that points which did not run have in common"
 
 
-class StagedSearch:
+class StagedPlanner:
     """Decides over the points of one space."""
 
     def __init__(
@@ -69,19 +69,19 @@ class StagedSearch:
         if len(points) > MAX_POINTS:
             points = draw.sample(list(points), MAX_POINTS)
         fits = bool(points) and all(p.num_steps and p.eagle_topk for p in points)
-        self._coded = Coded.of(points, timed) if fits else None
+        self._coded = EncodedSpace.of(points, timed) if fits else None
         self._spec = spec
         self._luck: Floats = np.array(draw.sample(range(len(points)), len(points)), dtype=float)
         self._made: dict[Point, Decision] = {}
 
-    def decide(self, known: Known) -> Decision:
+    def decide(self, known: Observations) -> Decision:
         """The next launch; a decision for a point is remembered as made."""
         decision = self._decide(known)
         if decision.point is not None:
             self._made[decision.point] = decision
         return decision
 
-    def recall(self, decision: Decision, known: Known) -> None:
+    def recall(self, decision: Decision, known: Observations) -> None:
         """A decision that was made when so much was known, as a ledger tells of it."""
         point, index = decision.point, {} if self._coded is None else self._coded.index
         assert point is not None
@@ -90,7 +90,7 @@ class StagedSearch:
             decision = replace(decision, news=self._coded.new_settings(index[point], rows))
         self._made[point] = decision
 
-    def smoothed(self, known: Known) -> Mapping[Point, Interval]:
+    def smoothed(self, known: Observations) -> Mapping[Point, Interval]:
         """Ratios of the measured points to the baseline by all measurements together, of those
         that keep the limits; the fastest first.
 
@@ -106,7 +106,7 @@ class StagedSearch:
         order = sorted(rows, key=lambda each: -float(told.mean[each]))
         return {self._coded.points[row]: told.interval(row) for row in order}
 
-    def excluded(self, known: Known) -> Mapping[Point, str]:
+    def excluded(self, known: Observations) -> Mapping[Point, str]:
         """Unmeasured points that would not be launched now, each with the reason."""
         if self._coded is None or not _has_chain(known):
             return {}
@@ -117,7 +117,7 @@ class StagedSearch:
             if not alive
         }
 
-    def _decide(self, known: Known) -> Decision:
+    def _decide(self, known: Observations) -> Decision:
         coded = self._coded
         if coded is None or not (coded.topk == 1).any():
             return Decision("sampler", "the space has no chain that could tell of other points")
@@ -134,7 +134,7 @@ class StagedSearch:
             return self._promising(view, known)
         return self._check(view, known)
 
-    def _long_chain(self, coded: Coded, known: Known) -> Decision:
+    def _long_chain(self, coded: EncodedSpace, known: Observations) -> Decision:
         """The longest chain that may run, everything else as plain as the space has it."""
         runs = chance_of_running(coded, known.told) > 0.5
         fresh = np.array([not known.is_taken(point) for point in coded.points])
@@ -152,7 +152,9 @@ class StagedSearch:
         why = f"{what}, settings as plain as can be: what it accepts position by position"
         return Decision("anchors", f"{why} tells of every shorter chain", coded.points[row])
 
-    def _beside_a_long_chain(self, coded: Coded, known: Known, rows: Indices) -> Decision:
+    def _beside_a_long_chain(
+        self, coded: EncodedSpace, known: Observations, rows: Indices
+    ) -> Decision:
         """The second anchor, while the first one is measured; then others, settings still plain."""
         if not len(rows):
             return Decision("stop", "what is being measured may be the first chain that runs")
@@ -164,7 +166,7 @@ class StagedSearch:
         why = "a shorter chain beside the longest, settings as plain as can be: what a step takes"
         return Decision("anchors", why, coded.points[row])
 
-    def _promising(self, view: "_View", known: Known) -> Decision:
+    def _promising(self, view: "_View", known: Observations) -> Decision:
         """Where most is to be gained, by expectation."""
         coded, left = view.coded, view.left
         gain = view.forecast.gain(view.goal, left) * view.chance
@@ -187,7 +189,7 @@ class StagedSearch:
             reason = f"a tree that the bounds leave room for; {reason}"
         return self._proposal(stage, row, view, known, f"most to be gained; {reason}")
 
-    def _check(self, view: "_View", known: Known) -> Decision:
+    def _check(self, view: "_View", known: Observations) -> Decision:
         """Nothing is promising: look where the model knows least, then believe it."""
         lost = max(float(view.forecast.mean[row]) for row in view.rows) < -CLOSE
         wanted = 1 if lost else CHECKS
@@ -201,7 +203,9 @@ class StagedSearch:
         why = "nothing unmeasured should be faster; this is where the model knows least"
         return self._proposal("check", row, view, known, why)
 
-    def _proposal(self, stage: Stage, row: int, view: "_View", known: Known, why: str) -> Decision:
+    def _proposal(
+        self, stage: Stage, row: int, view: "_View", known: Observations, why: str
+    ) -> Decision:
         told = view.forecast.interval(row)
         numbers = (
             f"{told.value:.2f} ({told.low:.2f} to {told.high:.2f}) times the baseline expected"
@@ -214,10 +218,10 @@ class StagedSearch:
         news = view.coded.new_settings(row, view.rows)
         return Decision(stage, f"{numbers}: {why}", point, told, news, view.excluded)
 
-    def _missed(self, known: Known) -> str | None:
+    def _missed(self, known: Observations) -> str | None:
         """Why the model is given up, None while it predicts."""
         made = [d for d in self._made.values() if d.stage in ("model", "check") and not d.news]
-        told = [each for each in made if value_of(each, known) is not None][-RECENT:]
+        told = [each for each in made if measured_value(each, known) is not None][-RECENT:]
         far = [each for each in told if off(each, known) > math.log1p(MISSED)]
         missed = [each for each in far if not held(each, known)]
         if len(missed) < MISSES:
@@ -233,7 +237,7 @@ class StagedSearch:
 class _View:
     """The forecast beside what was measured: rows of unmeasured points, and which could win."""
 
-    coded: Coded
+    coded: EncodedSpace
     rows: list[int]
     """Points that were measured."""
     forecast: Forecast
@@ -247,7 +251,7 @@ class _View:
     alive: Mask
 
     @classmethod
-    def of(cls, coded: Coded, known: Known, spec: ObjectiveSpec) -> "_View":
+    def of(cls, coded: EncodedSpace, known: Observations, spec: ObjectiveSpec) -> "_View":
         told = forecast(coded, known, spec)
         rows = [coded.index[point] for point in known.usable]
         kept = [float(told.mean[coded.index[point]]) for point in known.answers]
@@ -268,7 +272,7 @@ class _View:
         }
         return {reason: count for reason, count in counts.items() if count}
 
-    def no_more(self, known: Known, checks: int) -> str:
+    def no_more(self, known: Observations, checks: int) -> str:
         """Why the search ends."""
         runs = self.left[self.runs]
         mean = self.forecast.mean[runs]
@@ -276,7 +280,7 @@ class _View:
         return no_more(known, self.goal, self.margin, len(self.left), near, checks)
 
 
-def _has_chain(known: Known) -> bool:
+def _has_chain(known: Observations) -> bool:
     """A chain was measured that shows what it accepts at each position."""
     return any(
         point.eagle_topk == 1 and all(each.reached for each in verdict.levels.values())
@@ -288,13 +292,13 @@ MARGIN = 0.01
 """What an unmeasured point must be able to gain, as a share, to be worth a launch."""
 
 
-def best_measured(known: Known) -> float:
+def best_measured(known: Observations) -> float:
     """The best so far as the run's lines and its screen have it: a launch's own figure."""
     return max(known.told[point].value or 0.0 for point in known.answers)
 
 
 def no_more(
-    known: Known, goal: float, margin: float, left: int, near: Interval | None, checks: int
+    known: Observations, goal: float, margin: float, left: int, near: Interval | None, checks: int
 ) -> str:
     """Why none of the `left` unmeasured points is launched.
 
@@ -329,29 +333,29 @@ VAGUE = 4.0
 """An interval whose ends are further apart than this factor says nothing that could hold."""
 
 
-def value_of(decision: Decision, known: Known) -> float | None:
+def measured_value(decision: Decision, known: Observations) -> float | None:
     """What was measured of its point; None where it was not, or did not run."""
     verdict = known.told.get(decision.point) if decision.point else None
     return verdict.value if verdict is not None and verdict.outcome == "ok" else None
 
 
-def off(decision: Decision, known: Known) -> float:
+def off(decision: Decision, known: Observations) -> float:
     """Distance of the measured value from the predicted one, as a logarithm."""
-    value = value_of(decision, known)
+    value = measured_value(decision, known)
     if not value or decision.predicted is None:
         return 0.0
     return abs(math.log(value / decision.predicted.value))
 
 
-def outside(decision: Decision, known: Known) -> bool:
+def outside(decision: Decision, known: Observations) -> bool:
     """Whether what was measured is not in the predicted interval."""
-    value, told = value_of(decision, known), decision.predicted
+    value, told = measured_value(decision, known), decision.predicted
     if value is None or told is None or told.low is None or told.high is None:
         return False
     return not told.low <= value <= told.high
 
 
-def held(decision: Decision, known: Known) -> bool:
+def held(decision: Decision, known: Observations) -> bool:
     """Whether a prediction allowed for what came, and not for next to anything."""
     told = decision.predicted
     if told is None or not told.low or told.high is None or told.high > VAGUE * told.low:
@@ -359,6 +363,6 @@ def held(decision: Decision, known: Known) -> bool:
     return not outside(decision, known)
 
 
-def surprised(decision: Decision, known: Known) -> bool:
+def surprised(decision: Decision, known: Observations) -> bool:
     """Whether what came was not to be expected."""
     return off(decision, known) > SURPRISE and outside(decision, known)

@@ -17,7 +17,7 @@ from tuner.config.point import Point
 from tuner.config.prompts import Prompt
 from tuner.config.schema import ModelSpec, ServerFlag, ServerSpec, Sweep
 from tuner.core.errors import Failure
-from tuner.core.secrets import hidden_word, hidden_words
+from tuner.core.secrets import hidden_word, hide_arguments
 from tuner.loadgen.auth import Keys
 from tuner.metrics.samples import EngineCounters, Request
 from tuner.server.gpu_sampler import ServerGpus
@@ -113,7 +113,7 @@ class Command:
     def hidden(self) -> "Command":
         """With `${NAME}` for each secret, as it is kept and shown."""
         env = {name: hidden_word(value, name) for name, value in self.env.items()}
-        return Command(hidden_words(self.argv), env, self.unset)
+        return Command(hide_arguments(self.argv), env, self.unset)
 
     def to_json(self) -> dict[str, Any]:
         """The shape that ledgers and plans show, without secrets."""

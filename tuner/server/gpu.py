@@ -51,7 +51,7 @@ def _named(visible: str) -> list[str]:
     return list(takewhile(lambda name: not name.startswith("-"), names))  # -1 hides all after it
 
 
-def crowded(environment: Mapping[str, str]) -> list[str]:
+def gpu_in_use(environment: Mapping[str, str]) -> list[str]:
     """`GPU 0: 71 of 140 GiB in use by others (process 4711)` for each visible GPU that is, before
     a launch; the processes as NVML numbers them, where it tells."""
     memory = _memory(environment) or {}

@@ -24,7 +24,7 @@ PATIENCE_S = 5.0
 _log = logging.getLogger(__name__)
 
 
-def gpus_of(
+def find_server_gpus(
     info: Mapping[str, Any], before: Mapping[str, int] | None, environment: Mapping[str, str]
 ) -> "ServerGpus | None":
     """The GPUs of a server that has started here: those that hold clearly more than `before`.
@@ -61,9 +61,9 @@ class ServerGpus:
 
 
 @contextmanager
-def watched(gpus: ServerGpus | None) -> Iterator["Watch"]:
+def watched(gpus: ServerGpus | None) -> Iterator["GpuSampler"]:
     """Read the GPUs from before the block to after it; `Watch.traces` has it afterwards."""
-    watch = Watch(gpus)
+    watch = GpuSampler(gpus)
     watch.begin()
     try:
         yield watch
@@ -71,7 +71,7 @@ def watched(gpus: ServerGpus | None) -> Iterator["Watch"]:
         watch.end()
 
 
-class Watch:
+class GpuSampler:
     """The readings of one window. Without GPUs it does nothing."""
 
     def __init__(self, gpus: ServerGpus | None) -> None:

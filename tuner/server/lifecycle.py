@@ -23,7 +23,7 @@ from tuner.loadgen.auth import Keys
 from tuner.metrics.samples import EngineCounters
 from tuner.server import gpu, ports
 from tuner.server.base import HOST, Dialect, ServerConfig
-from tuner.server.gpu_sampler import ServerGpus, gpus_of
+from tuner.server.gpu_sampler import ServerGpus, find_server_gpus
 from tuner.server.http_api import HEALTH_LIMIT_S, ServerApi
 from tuner.server.log_file import ServerLog, log_tail
 from tuner.server.process import ProcessTree, child_environment
@@ -54,7 +54,7 @@ class LaunchedServer:
     def __init__(self, launch: Launch) -> None:
         nonce = f"specbench-{uuid.uuid4().hex[:16]}"
         config, dialect = launch.config, launch.dialect
-        self._claims = ports.Claims()
+        self._claims = ports.PortClaims()
         # Given to one rank too: SGLang's own draw could meet that of a server beside it.
         port, nccl_port = self._claims.claim(), self._claims.claim()
         self._launch, self._dialect = launch, dialect
@@ -118,7 +118,7 @@ class LaunchedServer:
         self.engine_version = str(self.info.get("version", "unknown"))
         self._tree.observe()
         if "simulated" not in self.info:
-            self.gpus = gpus_of(self.info, self._memory_before, self._environment)
+            self.gpus = find_server_gpus(self.info, self._memory_before, self._environment)
 
     def _wait_until_healthy(self, deadline: float) -> None:
         pause = _FIRST_PAUSE_S

@@ -30,7 +30,7 @@ def free_port(but_not: Collection[int] = ()) -> int:
     raise EngineFailure(Failure.PORT_IN_USE, f"no free port between {_LOWEST} and {top}")
 
 
-class Claims:
+class PortClaims:
     """Ports that a launch has for itself, from before its server binds them until it has ended.
 
     A name that only one process of the network namespace can have stands for each (an abstract

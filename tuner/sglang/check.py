@@ -12,7 +12,7 @@ from tuner.config.yaml_document import Document
 from tuner.config.yaml_document import Path as Place
 from tuner.core.errors import UserError
 from tuner.server.base import Checked
-from tuner.sglang.flag_spelling import argument_of, spell, unknown_flag
+from tuner.sglang.flag_spelling import find_argument, spell, unknown_flag
 from tuner.sglang.releases import Release, parse_version
 from tuner.sglang.rules import Broken, Planned, broken_rule, looked_at
 
@@ -70,7 +70,7 @@ class _Check:
                 continue
             if spell(name, value, self.release) is None:
                 raise self.document.error(place, unknown_flag(name, self.release))
-            argument = argument_of(name, value, self.release)
+            argument = find_argument(name, value, self.release)
             spelled = spell(name, value, self.release)
             if argument is None or spelled is None or spelled.value is None:
                 continue

@@ -3,15 +3,15 @@
 from tuner.server.base import Dialect
 from tuner.sglang import flags
 from tuner.sglang.failure_diagnosis import cause_of_death, has_port_conflict, is_dying
-from tuner.sglang.step_switching import STEPS_VARIABLE, SWITCH_VARIABLE, counters_of
+from tuner.sglang.step_switching import STEPS_VARIABLE, SWITCH_VARIABLE, read_counters
 
 SGLANG = Dialect(
     identity=flags.identity,
     environment=flags.environment,
     own_variables=frozenset({flags.DRAFT_TP_VARIABLE, SWITCH_VARIABLE, STEPS_VARIABLE}),
-    server_words=flags.server_words,
+    server_words=flags.server_arguments,
     cause_of_death=cause_of_death,
     has_port_conflict=has_port_conflict,
     is_dying=is_dying,
-    counters=counters_of,
+    counters=read_counters,
 )

@@ -94,10 +94,10 @@ class SglangEngine:
         newest = latest()
         return replace(
             newest,
-            warning=self._unknown_words(newest.known),
+            warning=self._describe_unknown(newest.known),
         )
 
-    def _unknown_words(self, newest: object) -> str:
+    def _describe_unknown(self, newest: object) -> str:
         """What is planned for instead, and what to set."""
         if not self._is_asked:
             return (

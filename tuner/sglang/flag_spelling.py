@@ -71,7 +71,7 @@ def _asks_for_no_prefill_graphs(name: str, value: ServerFlag) -> bool:
     return ("cuda-graph-backend-prefill", "disabled") in spellings
 
 
-def argument_of(name: str, value: ServerFlag, release: Release) -> Argument | None:
+def find_argument(name: str, value: ServerFlag, release: Release) -> Argument | None:
     """What the release knows of the flag, under whichever spelling."""
     spelled = spell(name, value, release)
     if spelled is None or spelled.name is None:

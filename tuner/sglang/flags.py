@@ -40,7 +40,7 @@ def shown_command(program: Sequence[str], config: ServerConfig) -> Command:
     RANK_0 for where it waits for the others."""
     if config.rank is None and config.flags.get("nnodes", 1) != 1:
         config = replace(config, rank=Rank(0, RANK_0))
-    argv = (*program, *server_words(config, PORT))
+    argv = (*program, *server_arguments(config, PORT))
     return Command(argv, environment(config), config.unset)
 
 
@@ -52,22 +52,24 @@ def environment(config: ServerConfig) -> dict[str, str]:
     return {**config.env, DRAFT_TP_VARIABLE: str(placement)}
 
 
-def server_words(config: ServerConfig, port: int | str, nccl_port: int | None = None) -> list[str]:
+def server_arguments(
+    config: ServerConfig, port: int | str, nccl_port: int | None = None
+) -> list[str]:
     """The words after the program. SGLang chooses the NCCL port itself where none is given."""
     words = ["--model-path", config.model.target, "--host", HOST, "--port", str(port)]
     words += ["--tp-size", str(config.model.tp)]
     if nccl_port is not None and config.rank is None:  # hosts meet at the address instead
         words += ["--nccl-port", str(nccl_port)]
     if config.point is not None:
-        words += _speculative_words(config, config.point)
+        words += _speculative_arguments(config, config.point)
     for name, value in config.flags.items():
-        words += _flag_words(name, value)
+        words += _flag_arguments(name, value)
     if config.rank is not None:
         words += ["--node-rank", str(config.rank.number), "--dist-init-addr", config.rank.address]
     return words
 
 
-def _speculative_words(config: ServerConfig, point: Point) -> list[str]:
+def _speculative_arguments(config: ServerConfig, point: Point) -> list[str]:
     values = {
         "speculative-algorithm": config.model.algorithm,
         "speculative-draft-model-path": config.model.draft,
@@ -83,7 +85,7 @@ def _speculative_words(config: ServerConfig, point: Point) -> list[str]:
     ]
 
 
-def _flag_words(name: str, value: ServerFlag) -> list[str]:
+def _flag_arguments(name: str, value: ServerFlag) -> list[str]:
     if value is True:
         return [f"--{name}"]
     if isinstance(value, list):
@@ -112,7 +114,7 @@ def _pinned(info: Mapping[str, Any]) -> int | None:
     return None
 
 
-def speculation_of(info: Mapping[str, Any]) -> Point | None:
+def running_point(info: Mapping[str, Any]) -> Point | None:
     """The point that a running server plays, from its server_info; None: no speculation.
 
     Variables and flags are not in server_info in a form that could be compared; they stay empty.

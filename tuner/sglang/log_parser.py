@@ -56,10 +56,10 @@ class Sizes:
 
 def read_sizes(log: Path) -> Sizes:
     """The sizes in a launch's log. Raises OSError."""
-    return sizes_of(log.read_text(encoding="utf-8", errors="replace").splitlines())
+    return parse_sizes(log.read_text(encoding="utf-8", errors="replace").splitlines())
 
 
-def sizes_of(lines: Iterable[str]) -> Sizes:
+def parse_sizes(lines: Iterable[str]) -> Sizes:
     """The sizes in a log's lines; of several ranks the first's."""
     before: float | None = None
     weights: list[float] = []

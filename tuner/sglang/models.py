@@ -263,7 +263,7 @@ _SAMPLES, _SAMPLE_BYTES, _APART = 16, 2**16, 2**26
 """Of each weight file: whole checkpoints have up to a terabyte."""
 
 
-def digest_of(model: Path) -> str | None:
+def digest_model(model: Path) -> str | None:
     """`2:` and 16 hex digits of a model's folder, or of a model that is one file.
 
     Small files count whole, weight files, also those one level below, by name, size and samples:

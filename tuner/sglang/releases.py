@@ -21,7 +21,7 @@ without 0; 0.5.11 needs the V1 worker."""
 
 
 @dataclass(frozen=True)
-class Row:
+class ReleaseFact:
     """A fact that holds from one release on, until the next row of its topic."""
 
     since: str
@@ -29,33 +29,35 @@ class Row:
     source: str
 
 
-TABLE: Mapping[str, tuple[Row, ...]] = {
+TABLE: Mapping[str, tuple[ReleaseFact, ...]] = {
     # meta_info of a request's last chunk: accepted draft tokens, without the bonus token
     "correct_drafts": (
-        Row("0.5.8", "spec_accept_token_num", "managers/tokenizer_manager.py:1844"),
-        Row("0.5.11", "spec_accepted_drafts", "managers/tokenizer_manager.py:2108"),
-        Row("0.5.12", "spec_num_correct_drafts", "managers/tokenizer_manager.py:2135"),
+        ReleaseFact("0.5.8", "spec_accept_token_num", "managers/tokenizer_manager.py:1844"),
+        ReleaseFact("0.5.11", "spec_accepted_drafts", "managers/tokenizer_manager.py:2108"),
+        ReleaseFact("0.5.12", "spec_num_correct_drafts", "managers/tokenizer_manager.py:2135"),
     ),
     # verify_ct * (num_draft_tokens - 1), by the static argument: wrong under adaptive speculation
     "proposed_drafts": (
-        Row("0.5.8", "spec_draft_token_num", "managers/tokenizer_manager.py:1845"),
-        Row("0.5.11", "spec_proposed_drafts", "managers/tokenizer_manager.py:2109"),
-        Row("0.5.12", "spec_num_proposed_drafts", "managers/tokenizer_manager.py:2136"),
+        ReleaseFact("0.5.8", "spec_draft_token_num", "managers/tokenizer_manager.py:1845"),
+        ReleaseFact("0.5.11", "spec_proposed_drafts", "managers/tokenizer_manager.py:2109"),
+        ReleaseFact("0.5.12", "spec_num_proposed_drafts", "managers/tokenizer_manager.py:2136"),
     ),
     # number of verifies that accepted k drafts, by k
     "histogram": (
-        Row("0.5.8", None, "managers/tokenizer_manager.py:1814-1846"),
-        Row("0.5.9", "spec_accept_histogram", "managers/tokenizer_manager.py:1865"),
-        Row("0.5.12", "spec_correct_drafts_histogram", "managers/tokenizer_manager.py:2149"),
+        ReleaseFact("0.5.8", None, "managers/tokenizer_manager.py:1814-1846"),
+        ReleaseFact("0.5.9", "spec_accept_histogram", "managers/tokenizer_manager.py:1865"),
+        ReleaseFact(
+            "0.5.12", "spec_correct_drafts_histogram", "managers/tokenizer_manager.py:2149"
+        ),
     ),
     # `accept rate` of the decode log line and of /metrics: what is divided by what
     "logged_accept_rate": (
-        Row(
+        ReleaseFact(
             "0.5.8",
             "(correct drafts + bonus) / (verifies * num_draft_tokens)",
             "managers/scheduler_metrics_mixin.py:359-372",
         ),
-        Row(
+        ReleaseFact(
             "0.5.11",
             "correct drafts / (verifies * (num_draft_tokens - 1))",
             "observability/scheduler_metrics_mixin.py:531-541",
@@ -63,62 +65,74 @@ TABLE: Mapping[str, tuple[Row, ...]] = {
     ),
     # v1: EAGLEWorker, overlap scheduler off; v2: EAGLEWorkerV2
     "workers": (
-        Row("0.5.8", "v1, v2 with SGLANG_ENABLE_SPEC_V2=1 (topk 1)", "server_args.py:2141-2161"),
-        Row("0.5.11", "v2, v1 with topk > 1", "server_args.py:3458-3480"),
-        Row("0.5.13", "v2", "arg_groups/speculative_hook.py:288-300"),
+        ReleaseFact(
+            "0.5.8", "v1, v2 with SGLANG_ENABLE_SPEC_V2=1 (topk 1)", "server_args.py:2141-2161"
+        ),
+        ReleaseFact("0.5.11", "v2, v1 with topk > 1", "server_args.py:3458-3480"),
+        ReleaseFact("0.5.13", "v2", "arg_groups/speculative_hook.py:288-300"),
     ),
     # how a draft gets its group: what a draft-TP patch must take hold of
     "draft_group": (
-        Row("0.5.8", "dp_attention globals", "speculative/eagle_worker.py:133-136"),
-        Row("0.5.9", "parallel_state globals", "speculative/eagle_worker.py:133-136"),
-        Row("0.5.14", "separate alloc_memory_pool", "speculative/eagle_worker_v2.py:159-176"),
-        Row("0.5.21", "owns_attention", "speculative/eagle_worker_v2.py:189-194"),
-        Row("0.5.23", "resolve_draft_parallel_layout", "speculative/eagle_worker_v2.py:207-225"),
+        ReleaseFact("0.5.8", "dp_attention globals", "speculative/eagle_worker.py:133-136"),
+        ReleaseFact("0.5.9", "parallel_state globals", "speculative/eagle_worker.py:133-136"),
+        ReleaseFact(
+            "0.5.14", "separate alloc_memory_pool", "speculative/eagle_worker_v2.py:159-176"
+        ),
+        ReleaseFact("0.5.21", "owns_attention", "speculative/eagle_worker_v2.py:189-194"),
+        ReleaseFact(
+            "0.5.23", "resolve_draft_parallel_layout", "speculative/eagle_worker_v2.py:207-225"
+        ),
     ),
     # setuptools entry points `sglang.srt.plugins`, run in every process of the server
     "plugins": (
-        Row("0.5.8", None, "no plugins/ folder; a .pth file or sitecustomize does it"),
-        Row("0.5.11", "sglang.srt.plugins", "plugins/__init__.py"),
+        ReleaseFact("0.5.8", None, "no plugins/ folder; a .pth file or sitecustomize does it"),
+        ReleaseFact("0.5.11", "sglang.srt.plugins", "plugins/__init__.py"),
     ),
     # attention back-ends that can hold a tree (eagle_topk > 1) with page_size > 1
     "paged_tree_backends": (
-        Row("0.5.8", ("flashinfer", "fa3"), "server_args.py:2222-2229"),
-        Row("0.5.13", ("flashinfer", "fa3", "triton"), "arg_groups/speculative_hook.py:376"),
+        ReleaseFact("0.5.8", ("flashinfer", "fa3"), "server_args.py:2222-2229"),
+        ReleaseFact(
+            "0.5.13", ("flashinfer", "fa3", "triton"), "arg_groups/speculative_hook.py:376"
+        ),
     ),
     # LoRA adapters with speculation
     "lora_algorithms": (
-        Row("0.5.8", ("NGRAM",), "server_args.py:5016"),
-        Row("0.5.19", ("NGRAM", "EAGLE", "NEXTN", "EAGLE3"), "arg_groups/lora_hook.py:166-226"),
+        ReleaseFact("0.5.8", ("NGRAM",), "server_args.py:5016"),
+        ReleaseFact(
+            "0.5.19", ("NGRAM", "EAGLE", "NEXTN", "EAGLE3"), "arg_groups/lora_hook.py:166-226"
+        ),
     ),
     # the variable that lets pp_size > 1 go with EAGLE
     "pipeline_variable": (
-        Row("0.5.8", None, "server_args.py:4809"),
-        Row("0.5.21", "SGLANG_ENABLE_PP_SPEC", "arg_groups/validation_hook.py:37-62"),
+        ReleaseFact("0.5.8", None, "server_args.py:4809"),
+        ReleaseFact("0.5.21", "SGLANG_ENABLE_PP_SPEC", "arg_groups/validation_hook.py:37-62"),
     ),
     # prefill graphs (piecewise) without being asked for
     "prefill_graphs": (
-        Row("0.5.8", "off", "server_args.py:579"),
-        Row("0.5.10", "on", "server_args.py:637"),
+        ReleaseFact("0.5.8", "off", "server_args.py:579"),
+        ReleaseFact("0.5.10", "on", "server_args.py:637"),
     ),
     # SGLANG_SIMULATE_ACC_METHOD's default; multinomial rounds and is biased
     "simulated_acceptance": (
-        Row("0.5.8", "multinomial", "environ.py:200"),
-        Row("0.5.11", "match-expected", "environ.py:207"),
+        ReleaseFact("0.5.8", "multinomial", "environ.py:200"),
+        ReleaseFact("0.5.11", "match-expected", "environ.py:207"),
     ),
     # what --speculative-adaptive-config holds: see adaptive.py
     "adaptive_config": (
-        Row("0.5.8", None, "no speculative/adaptive_spec_params.py"),
-        Row("0.5.11", "one list", "speculative/adaptive_spec_params.py:98-101"),
-        Row("0.5.13", "batch sizes", "speculative/adaptive_spec_params.py:94-113"),
-        Row("0.5.14", "batch sizes, 0 steps too", "speculative/adaptive_spec_params.py:110"),
+        ReleaseFact("0.5.8", None, "no speculative/adaptive_spec_params.py"),
+        ReleaseFact("0.5.11", "one list", "speculative/adaptive_spec_params.py:98-101"),
+        ReleaseFact("0.5.13", "batch sizes", "speculative/adaptive_spec_params.py:94-113"),
+        ReleaseFact(
+            "0.5.14", "batch sizes, 0 steps too", "speculative/adaptive_spec_params.py:110"
+        ),
     ),
     # exit status after SIGINT; SIGTERM drains and then ends with -9 in all
     "interrupted_status": (
-        Row("0.5.8", "0", "measured on 0.5.17"),
-        Row("0.5.20", "130", "measured on 0.5.20 and 0.5.23"),
+        ReleaseFact("0.5.8", "0", "measured on 0.5.17"),
+        ReleaseFact("0.5.20", "130", "measured on 0.5.20 and 0.5.23"),
     ),
     # where a port that is taken shows: never before the weights are loaded
-    "port_taken": (Row("0.5.8", "[Errno 98], then hangs", "measured on 0.5.17"),),
+    "port_taken": (ReleaseFact("0.5.8", "[Errno 98], then hangs", "measured on 0.5.17"),),
 }
 
 Topic = Literal[
@@ -159,7 +173,7 @@ class Release:
     warning: str | None = None
     """Why `known` may not be right; None where it is the release itself."""
 
-    def row(self, topic: Topic) -> Row:
+    def row(self, topic: Topic) -> ReleaseFact:
         """The row of the table that applies."""
         key = version_key(self.known)
         return [row for row in TABLE[topic] if version_key(row.since) <= key][-1]

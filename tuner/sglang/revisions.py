@@ -12,7 +12,7 @@ from dataclasses import replace
 from tuner.config.loader import LoadedSweep
 from tuner.config.schema import Sweep
 from tuner.config.yaml_document import Path as Place
-from tuner.sglang.models import Hub, Model, Role, digest_of, is_commit, is_comparable, local
+from tuner.sglang.models import Hub, Model, Role, digest_model, is_commit, is_comparable, local
 from tuner.sglang.server_settings import REVISION_FLAGS, Launches
 
 ModelFacts = dict[str, dict[str, str | None]]
@@ -87,7 +87,7 @@ def model_facts(sweep: Sweep, environ: Mapping[str, str]) -> ModelFacts:
             "name": model.name,
             "source": model.source if is_local or is_seen else "elsewhere",
             "revision": commit if is_seen else None,
-            "digest": digest_of(model.folder) if is_local and model.folder else None,
+            "digest": digest_model(model.folder) if is_local and model.folder else None,
         }
     return facts
 

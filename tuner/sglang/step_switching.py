@@ -121,7 +121,7 @@ def adaptive_config(steps: Mapping[int, int], release: Release) -> dict[str, Any
     return {"candidate_steps": lengths}
 
 
-def counters_of(info: Mapping[str, Any]) -> EngineCounters | None:
+def read_counters(info: Mapping[str, Any]) -> EngineCounters | None:
     """One entry of `internal_states` for each data-parallel rank; None where there are none."""
     states = info.get("internal_states")
     if not isinstance(states, list):

@@ -10,7 +10,7 @@ _CEILING = 0.99
 
 
 @dataclass(frozen=True)
-class AcceptanceCurve:
+class SimulatedAcceptance:
     """Chances that a draft position is accepted, given that all before it were.
 
     `by_position` holds the chance at positions 1, 2, ...; its last value goes on for ever.

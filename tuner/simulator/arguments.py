@@ -180,7 +180,7 @@ def parse(argv: list[str] | None, environment: Mapping[str, str] = os.environ) -
             parser.error(f"argument --{name.replace('_', '-')}: {values[name]} is below 1")
     values["tokenizer_path"] = values["tokenizer_path"] or values["model_path"]
     values["served_model_name"] = values["served_model_name"] or values["model_path"]
-    speculation = speculation_of(values, environment)
+    speculation = resolve_speculation(values, environment)
     length = float(environment.get("SGLANG_SIMULATE_ACC_LEN", "-1"))
     return Arguments(
         release=release,
@@ -196,7 +196,7 @@ def parse(argv: list[str] | None, environment: Mapping[str, str] = os.environ) -
         startup_scale=scale,
         faults=faults,
         outlives_parent=outlives_parent,
-        warm_steps=warm_steps_of(values, speculation, release, environment),
+        warm_steps=resolve_warm_steps(values, speculation, release, environment),
     )
 
 
@@ -261,7 +261,9 @@ def _value(text: str) -> Any:
     return text
 
 
-def speculation_of(values: dict[str, Any], environment: Mapping[str, str]) -> Speculation | None:
+def resolve_speculation(
+    values: dict[str, Any], environment: Mapping[str, str]
+) -> Speculation | None:
     """SGLang's rules and adjustments; writes the adjusted values back, as SGLang does."""
     algorithm = values["speculative_algorithm"]
     if algorithm is None:
@@ -296,7 +298,7 @@ def _draft_tp(tp: int, environment: Mapping[str, str]) -> int:
     return int(text)
 
 
-def warm_steps_of(
+def resolve_warm_steps(
     values: Mapping[str, Any],
     speculation: Speculation | None,
     release: Release,

@@ -28,7 +28,7 @@ NUMBERS = 1000
 
 
 @dataclass(frozen=True)
-class Turn:
+class ConversationTurn:
     """From token `first` on, counted from 0, an answer is another one."""
 
     first: int
@@ -49,20 +49,22 @@ class Turns:
         self._faults = faults
         self._draw = random.Random(seed)
 
-    def next(self) -> Turn | None:
+    def next(self) -> ConversationTurn | None:
         """The turn of the next request; None where its answer is right."""
         for name in ("wrong-output", "looping-output"):
             if (right := self._faults.value(name)) is not None:
-                return Turn(int(right), 0 if name == "looping-output" else self._other())
+                return ConversationTurn(
+                    int(right), 0 if name == "looping-output" else self._other()
+                )
         if (mean := self._faults.value("near-ties")) is not None:
-            return Turn(int(self._draw.expovariate(1 / max(mean, 1e-9))), self._other())
+            return ConversationTurn(int(self._draw.expovariate(1 / max(mean, 1e-9))), self._other())
         return None
 
     def _other(self) -> int:
         return self._draw.randrange(1, len(TOKENS))
 
 
-def word(key: int, index: int, turn: Turn | None, last: int | None) -> tuple[str, str]:
+def word(key: int, index: int, turn: ConversationTurn | None, last: int | None) -> tuple[str, str]:
     """Text and id of the token at `index` of the answer to the prompt `key`.
 
     `last` is the place of an answer's last token where it ends by itself, None where it does not:

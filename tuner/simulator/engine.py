@@ -50,7 +50,7 @@ class SimulatedEngine:
             *("--preset", self._preset),
             *("--startup-scale", str(spec.startup_scale)),
             *(("--sglang-version", spec.release) if spec.release else ()),
-            *_override_words(spec.overrides),
+            *_override_arguments(spec.overrides),
         )
 
     @property
@@ -147,7 +147,7 @@ class SimulatedEngine:
         return as_text(prompts, None)
 
 
-def _override_words(overrides: dict[str, Any]) -> list[str]:
+def _override_arguments(overrides: dict[str, Any]) -> list[str]:
     return [
         word
         for name, value in overrides.items()

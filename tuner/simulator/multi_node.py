@@ -32,7 +32,7 @@ class Others:
         if wanted < 1:
             return None
         others = cls()
-        host, port = address_of(arguments)
+        host, port = rank_address(arguments)
         others._server = await asyncio.start_server(others._join, host, port)
         while len(others._streams) < wanted:
             others._joined.clear()
@@ -67,14 +67,14 @@ async def follow(arguments: Arguments) -> NoReturn:
 
 async def _joined(arguments: Arguments) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
     """As soon as rank 0 listens; its host may start later."""
-    host, port = address_of(arguments)
+    host, port = rank_address(arguments)
     while True:
         with suppress(OSError):
             return await asyncio.open_connection(host, port)
         await asyncio.sleep(_PAUSE_S)
 
 
-def address_of(arguments: Arguments) -> tuple[str, int]:
+def rank_address(arguments: Arguments) -> tuple[str, int]:
     """Where rank 0 waits for the others."""
     host, _, port = str(arguments.server_args["dist_init_addr"]).rpartition(":")
     return host, int(port)

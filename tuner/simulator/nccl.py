@@ -2,12 +2,12 @@
 
 from tuner.config.loader import LoadedSweep
 from tuner.core.errors import UserError
-from tuner.sglang.nccl.benchmark import Wanted, world_of
+from tuner.sglang.nccl.benchmark import Wanted, rank_count
 from tuner.sglang.nccl.messages import Message, thinned, token_counts
-from tuner.sglang.nccl.results import CommResults, Measured
-from tuner.sglang.nccl.settings import Setting, not_measured, settings_of
+from tuner.sglang.nccl.results import CommResults, SettingResult
+from tuner.sglang.nccl.settings import Setting, list_settings, not_measured
 from tuner.simulator.engine import DEFAULT_PRESET
-from tuner.simulator.performance import Machine, Performance, Speculation
+from tuner.simulator.performance import Performance, SimulatedMachine, Speculation
 from tuner.simulator.presets import load_preset
 
 
@@ -19,7 +19,7 @@ def simulated_results(loaded: LoadedSweep, wanted: Wanted) -> CommResults:
     sweep = loaded.sweep
     name = sweep.engine.preset or DEFAULT_PRESET
     machine = load_preset(name, sweep.engine.overrides)
-    settings = wanted.settings or settings_of(loaded.space.points)
+    settings = wanted.settings or list_settings(loaded.space.points)
     varied = {variable for setting in settings for variable, _ in setting.env}
     strange = sorted(varied - set(machine.nccl))
     if varied and len(strange) == len(varied):
@@ -29,7 +29,7 @@ def simulated_results(loaded: LoadedSweep, wanted: Wanted) -> CommResults:
             "sglang",
             loaded.path,
         )
-    tp = world_of(wanted.tp or sweep.model.tp)
+    tp = rank_count(wanted.tp or sweep.model.tp)
     counts = token_counts(loaded.space.points, sweep.workload.concurrency, tp)["verify"]
     sizes = sorted(wanted.tokens or counts)
     messages = thinned(tuple(Message(tokens, 0, tokens, ("verify",)) for tokens in sizes))
@@ -52,8 +52,8 @@ def simulated_results(loaded: LoadedSweep, wanted: Wanted) -> CommResults:
 
 
 def _measured(
-    machine: Machine, tp: int, setting: Setting, messages: tuple[Message, ...], rounds: int
-) -> Measured:
+    machine: SimulatedMachine, tp: int, setting: Setting, messages: tuple[Message, ...], rounds: int
+) -> SettingResult:
     def us(tokens: int) -> float:
         played = Performance(
             machine,
@@ -64,4 +64,4 @@ def _measured(
         )
         return 1000 * played.cycle(1).all_reduce_ms
 
-    return Measured(setting, tuple((us(message.tokens),) * rounds for message in messages))
+    return SettingResult(setting, tuple((us(message.tokens),) * rounds for message in messages))

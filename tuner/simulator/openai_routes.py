@@ -16,7 +16,7 @@ from tuner.simulator.routes import (
     open_stream,
     read_body,
 )
-from tuner.simulator.scheduler import Running
+from tuner.simulator.scheduler import RunningRequest
 
 
 async def models(http: web.Request) -> web.Response:
@@ -83,7 +83,11 @@ async def _complete(
 
 
 async def _stream(
-    http: web.Request, running: Running, shape: "_Shape", body: dict[str, Any], fault: str | None
+    http: web.Request,
+    running: RunningRequest,
+    shape: "_Shape",
+    body: dict[str, Any],
+    fault: str | None,
 ) -> web.StreamResponse:
     response = await open_stream(http)
     if fault == "no-tokens":
@@ -114,7 +118,7 @@ async def _stream(
 class _Shape:
     """The JSON of one completion, chat or plain."""
 
-    def __init__(self, running: Running, wire: Wire, model: str, is_chat: bool) -> None:
+    def __init__(self, running: RunningRequest, wire: Wire, model: str, is_chat: bool) -> None:
         self._running = running
         self._wire = wire
         self._model = model

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tuner.simulator.acceptance import AcceptanceCurve, expected_length, fixed_length
+from tuner.simulator.acceptance import SimulatedAcceptance, expected_length, fixed_length
 
 NCCL_VARIABLES = ("NCCL_PROTO", "NCCL_ALGO", "NCCL_P2P_LEVEL", "NCCL_P2P_DISABLE")
 
@@ -76,13 +76,13 @@ class StartUp:
 
 
 @dataclass(frozen=True)
-class Machine:
+class SimulatedMachine:
     """One model on one machine: every number that the simulated engine plays with."""
 
     name: str
     tp: int
     nvlink: bool
-    acceptance: AcceptanceCurve
+    acceptance: SimulatedAcceptance
     algorithm_factors: Mapping[str, float]
     step: Linear
     """A decode step without speculation, by batch, all-reduces included."""
@@ -147,7 +147,7 @@ class Performance:
     size and is scaled to `tp`; the all-reduces are taken as they are.
     """
 
-    machine: Machine
+    machine: SimulatedMachine
     tp: int
     speculation: Speculation | None = None
     nccl: Mapping[str, str] | None = None

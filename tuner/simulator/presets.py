@@ -13,8 +13,8 @@ from typing import Any
 import yaml
 
 from tuner.core.errors import UserError, did_you_mean
-from tuner.simulator.acceptance import AcceptanceCurve
-from tuner.simulator.performance import Draft, Factors, Linear, Machine, StartUp
+from tuner.simulator.acceptance import SimulatedAcceptance
+from tuner.simulator.performance import Draft, Factors, Linear, SimulatedMachine, StartUp
 
 BASES = ("given", "fitted", "assumed")
 LARGEST = 1e8
@@ -63,7 +63,7 @@ def _flatten(table: Mapping[str, Any], prefix: str, into: dict[str, Number]) -> 
             _flatten(entry, f"{prefix}{key}.", into)
 
 
-def load_preset(name: str, overrides: Mapping[str, Any] | None = None) -> Machine:
+def load_preset(name: str, overrides: Mapping[str, Any] | None = None) -> SimulatedMachine:
     """The machine of a preset, with `overrides` by dotted name (`acceptance`, `verify.base_ms`).
 
     Raises UserError for an unknown preset, an unknown name or a value of the wrong shape.
@@ -108,7 +108,7 @@ def _check_shape(key: str, value: Any, now: Number | None) -> None:
         raise UserError(f"{key} is a whole number from 1, {value!r} is none")
 
 
-def _machine(name: str, n: Mapping[str, Any]) -> Machine:
+def _machine(name: str, n: Mapping[str, Any]) -> SimulatedMachine:
     def group(prefix: str) -> dict[str, Any]:
         return {k.removeprefix(prefix): v for k, v in n.items() if k.startswith(prefix)}
 
@@ -117,11 +117,11 @@ def _machine(name: str, n: Mapping[str, Any]) -> Machine:
         variable, value = key.split(".")
         nccl.setdefault(variable, {})[value] = Factors(latency, per_token)
     chances = n["acceptance"] if isinstance(n["acceptance"], list) else [n["acceptance"]]
-    return Machine(
+    return SimulatedMachine(
         name=name,
         tp=n["tp"],
         nvlink=n["nvlink"],
-        acceptance=AcceptanceCurve(tuple(chances), n["topk_gain"], group("kinds.")),
+        acceptance=SimulatedAcceptance(tuple(chances), n["topk_gain"], group("kinds.")),
         algorithm_factors=group("algorithms."),
         step=Linear(**group("step.")),
         verify=Linear(**group("verify.")),

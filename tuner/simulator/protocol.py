@@ -12,7 +12,7 @@ from typing import Any
 
 from tuner.sglang.releases import Release
 from tuner.simulator.performance import Speculation
-from tuner.simulator.scheduler import Running
+from tuner.simulator.scheduler import RunningRequest
 
 LONG_PROMPT_CHARACTERS = 1500
 _CODE = re.compile(
@@ -65,7 +65,7 @@ class Limits:
         return cls(count, bool(params.get("ignore_eos", False)))
 
 
-def new_request(prompt: str | list[int], limits: Limits, rid: str | None = None) -> Running:
+def new_request(prompt: str | list[int], limits: Limits, rid: str | None = None) -> RunningRequest:
     """A request for the scheduler. Without ignore_eos it stops at a length its prompt decides."""
     if isinstance(prompt, str):
         tokens, kind, raw = len(prompt) // 4 + 1, guess_kind(prompt), prompt.encode()
@@ -76,7 +76,7 @@ def new_request(prompt: str | list[int], limits: Limits, rid: str | None = None)
     stop = random.Random(key).randint(16, 512)
     if not limits.ignore_eos and stop < length:
         length, reason = stop, {"type": "stop", "matched": 2}
-    return Running(rid or uuid.uuid4().hex, kind, tokens, key, length, reason)
+    return RunningRequest(rid or uuid.uuid4().hex, kind, tokens, key, length, reason)
 
 
 def read_prompts(body: Any) -> tuple[list[str | list[int]], bool]:
@@ -113,7 +113,7 @@ class Wire:
 
     def __init__(
         self,
-        request: Running,
+        request: RunningRequest,
         speculation: Speculation | None,
         release: Release,
         index: int | None = None,

@@ -10,10 +10,10 @@ from aiohttp import web
 
 from tuner.simulator import log
 from tuner.simulator.protocol import BadRequestError, Limits, Wire, new_request, read_prompts
-from tuner.simulator.scheduler import Running
-from tuner.simulator.state import State
+from tuner.simulator.scheduler import RunningRequest
+from tuner.simulator.state import ServerState
 
-STATE = web.AppKey("state", State)
+STATE = web.AppKey("state", ServerState)
 DONE = b"data: [DONE]\n\n"
 SHORT_STREAM_SHARE = 0.5
 """A stream cut short ends after this share of its tokens."""
@@ -50,7 +50,7 @@ async def read_body(request: web.Request) -> dict[str, Any]:
     return body
 
 
-async def finished(state: State, requests: list[Running]) -> None:
+async def finished(state: ServerState, requests: list[RunningRequest]) -> None:
     """Submit the requests and wait for their ends; abort them if the client leaves."""
     for request in requests:
         state.scheduler.submit(request)
@@ -63,7 +63,7 @@ async def finished(state: State, requests: list[Running]) -> None:
         leave(requests)
 
 
-def leave(requests: list[Running]) -> None:
+def leave(requests: list[RunningRequest]) -> None:
     """Abort what has not finished, once nobody reads it any more."""
     for request in requests:
         if not request.finished:
@@ -112,7 +112,7 @@ async def _garbled(http: web.Request, is_stream: bool, fault: str) -> web.Stream
 
 
 async def _stream(
-    http: web.Request, running: list[Running], wires: list[Wire], fault: str | None
+    http: web.Request, running: list[RunningRequest], wires: list[Wire], fault: str | None
 ) -> web.StreamResponse:
     state = http.app[STATE]
     response = await open_stream(http)
@@ -135,7 +135,11 @@ async def _stream(
 
 
 async def _write(
-    state: State, response: web.StreamResponse, request: Running, wire: Wire, fault: str | None
+    state: ServerState,
+    response: web.StreamResponse,
+    request: RunningRequest,
+    wire: Wire,
+    fault: str | None,
 ) -> None:
     incremental = state.arguments.server_args["incremental_streaming_output"]
     while True:

@@ -10,13 +10,13 @@ from time import monotonic
 from tuner.sglang.releases import Release
 from tuner.simulator.acceptance import plan_cycles
 from tuner.simulator.arguments import Arguments
-from tuner.simulator.conversation import Turn, Turns, word
+from tuner.simulator.conversation import ConversationTurn, Turns, word
 from tuner.simulator.log import log
 from tuner.simulator.performance import Speculation
 
 
 @dataclass(eq=False)
-class Running:
+class RunningRequest:
     """One request from arrival to end. `news` is set whenever there is something to send."""
 
     rid: str
@@ -40,7 +40,7 @@ class Running:
     news: asyncio.Event = field(default_factory=asyncio.Event)
     sent_tokens: int = 0
     plan: Sequence[int] = ()
-    turn: Turn | None = None
+    turn: ConversationTurn | None = None
     """Where its answer is another one than the model's; None: nowhere."""
 
     def emit(self, count: int) -> None:
@@ -96,8 +96,8 @@ class Scheduler:
         self._spec = arguments.performance.speculation
         self._noise = random.Random(f"{arguments.server_args['random_seed']}")
         self._turns = Turns(arguments.faults, f"{self._spec}")
-        self._waiting: deque[Running] = deque()
-        self._running: list[Running] = []
+        self._waiting: deque[RunningRequest] = deque()
+        self._running: list[RunningRequest] = []
         self._wake = asyncio.Event()
         self._deadline = 0.0
         self._interval = max(1, arguments.server_args["stream_interval"])
@@ -147,7 +147,7 @@ class Scheduler:
         self._spec = replace(self._spec, steps=steps, draft_tokens=steps + 1)
         self._performance = replace(self._performance, speculation=self._spec)
 
-    def submit(self, request: Running) -> None:
+    def submit(self, request: RunningRequest) -> None:
         """Queue a request; it starts at the next cycle boundary with room."""
         request.turn = self._turns.next()
         if self._spec is not None:
@@ -202,7 +202,7 @@ class Scheduler:
 
     async def _prefill(self, room: int) -> None:
         budget = self._arguments.server_args["max_prefill_tokens"]
-        batch: list[Running] = []
+        batch: list[RunningRequest] = []
         tokens = 0
         while self._waiting and len(batch) < room and (not batch or tokens < budget):
             request = self._waiting.popleft()
@@ -244,7 +244,7 @@ class Scheduler:
             self._log_decode()
         await self._deliver(batch, emitted)
 
-    async def _deliver(self, batch: Sequence[Running], emitted: int) -> None:
+    async def _deliver(self, batch: Sequence[RunningRequest], emitted: int) -> None:
         """Tell the requests' handlers; play the faults that count tokens."""
         await self._count_for_faults(emitted)
         if self.is_stuck:

@@ -15,7 +15,7 @@ from tuner.simulator.faults import die_warming, kill_self, start_orphan
 from tuner.simulator.log import log
 from tuner.simulator.protocol import Limits, new_request
 from tuner.simulator.scheduler import Scheduler
-from tuner.simulator.state import State
+from tuner.simulator.state import ServerState
 
 _PARENT_CHECK_S = 0.5
 _DRAIN_CHECK_S = 0.05
@@ -37,7 +37,7 @@ async def serve(arguments: Arguments, parent_pid: int) -> int:
     others = await multi_node.Others.gathered(arguments)
     launch_s = await startup.play(arguments)
     listener = await _bind(arguments)
-    state = State(arguments, Scheduler(arguments), launch_s)
+    state = ServerState(arguments, Scheduler(arguments), launch_s)
     app = web.Application(
         middlewares=[routes.refusals_and_access_log, keys_wanted(arguments)],
         client_max_size=_LARGEST_BODY,
@@ -97,7 +97,7 @@ async def _bind(arguments: Arguments) -> socket.socket:
     raise AssertionError("nothing sets this event")
 
 
-def _watch_signals(state: State) -> asyncio.Event:
+def _watch_signals(state: ServerState) -> asyncio.Event:
     """SIGINT sets the event that is returned; SIGTERM begins the drain."""
     interrupted = asyncio.Event()
     drains: list[asyncio.Task[None]] = []
@@ -113,7 +113,7 @@ def _watch_signals(state: State) -> asyncio.Event:
     return interrupted
 
 
-async def _drain(state: State) -> None:
+async def _drain(state: ServerState) -> None:
     log("Gracefully exiting... remaining requests are finished first.")
     while not state.scheduler.is_idle:
         await asyncio.sleep(_DRAIN_CHECK_S)
@@ -122,7 +122,7 @@ async def _drain(state: State) -> None:
     kill_self()
 
 
-async def _warm_up(state: State) -> None:
+async def _warm_up(state: ServerState) -> None:
     arguments = state.arguments
     if arguments.faults.has("die-warming"):
         die_warming(arguments.performance.tp)

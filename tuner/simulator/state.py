@@ -12,7 +12,7 @@ ANOTHER_MODEL = "somebody-else/another-model"
 
 
 @dataclass
-class State:
+class ServerState:
     """One server: its arguments, its scheduler, and where it is in its life."""
 
     arguments: Arguments

@@ -12,8 +12,8 @@ from optuna.study import StudyDirection
 from sqlalchemy.exc import ArgumentError
 
 from tuner.config.space import Space
-from tuner.search.optuna_storage import StorageUnusable, open_storage, reason_of
-from tuner.workers.shared_study import Fleet
+from tuner.search.optuna_storage import StorageUnusable, database_reason, open_storage
+from tuner.workers.shared_study import SharedStudy
 
 GRACE = 4
 """Heartbeats that a worker may miss before it is taken for dead."""
@@ -40,7 +40,7 @@ def join(
     worker: str,
     space: Space,
     heartbeat_s: int | None = None,
-) -> Fleet:
+) -> SharedStudy:
     """This worker's side of the study `name`, which the first worker creates.
 
     `identity`: what all workers must have alike, by its name in a refusal. `heartbeat_s`: whoever
@@ -55,7 +55,7 @@ def join(
     except UnlikeWorkersError:
         raise
     except Exception as error:
-        raise StorageUnusable(reason_of(error)) from error
+        raise StorageUnusable(database_reason(error)) from error
     beats_s = known.get(_HEARTBEAT)
     if heartbeat_s is None and isinstance(beats_s, int) and beats_s > 0:
         identity = {**identity, _HEARTBEAT: beats_s}
@@ -67,7 +67,7 @@ def join(
             f"its workers have {first} {_shown(known.get(first))}, this one has "
             f"{_shown(identity[first])}"
         )
-    return Fleet(storage, number, worker, space, identity[_HEARTBEAT])
+    return SharedStudy(storage, number, worker, space, identity[_HEARTBEAT])
 
 
 def _begun(

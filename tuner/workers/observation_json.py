@@ -4,21 +4,21 @@ from collections.abc import Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-from tuner.config.load_level import level_of
-from tuner.search.observation import Figures, Verdict
+from tuner.config.load_level import parse_level
+from tuner.search.observation import LevelFigures, Observation
 
 
-def verdict_json(verdict: Verdict) -> dict[str, Any]:
+def verdict_json(verdict: Observation) -> dict[str, Any]:
     """Everything of it, as JSON has it."""
     found = asdict(replace(verdict, levels={}))
     found["levels"] = {str(level): asdict(each) for level, each in verdict.levels.items()}
     return found
 
 
-def verdict_from(data: Mapping[str, Any]) -> Verdict:
+def verdict_from(data: Mapping[str, Any]) -> Observation:
     """The verdict that `verdict_json` wrote."""
     levels = {
-        level_of(level): Figures(**{**each, "reached": tuple(each["reached"])})
+        parse_level(level): LevelFigures(**{**each, "reached": tuple(each["reached"])})
         for level, each in data["levels"].items()
     }
-    return Verdict(**{**data, "levels": levels})
+    return Observation(**{**data, "levels": levels})

@@ -20,7 +20,7 @@ from tuner.runs.settings import WorkerSettings
 from tuner.search.optuna_storage import GIVE_URL, StorageUnusable
 from tuner.server.base import Engine
 from tuner.workers.joining import UnlikeWorkersError, join
-from tuner.workers.shared_study import Fleet
+from tuner.workers.shared_study import SharedStudy
 
 MOST_LETTERS = 500
 """Of a study's name; Optuna's tables have room for some more."""
@@ -78,7 +78,7 @@ def refuse_worker_alone(run: Run) -> None:
 
 def join_fleet(
     options: WorkerOptions, settings: WorkerSettings, loaded: LoadedSweep, engine: Engine
-) -> Fleet:
+) -> SharedStudy:
     """This worker's side of the shared study. Raises UserError where it cannot be used or is of
     another question."""
     if loaded.sweep.engine.kind == "endpoint":
@@ -90,7 +90,7 @@ def join_fleet(
         return join(
             options.storage,
             settings.study,
-            identity_of(loaded, engine),
+            worker_identity(loaded, engine),
             settings.name,
             loaded.space,
             options.heartbeat_s,
@@ -105,7 +105,7 @@ def join_fleet(
         ) from error
 
 
-def identity_of(loaded: LoadedSweep, engine: Engine) -> dict[str, Any]:
+def worker_identity(loaded: LoadedSweep, engine: Engine) -> dict[str, Any]:
     """What all workers of a search must have alike, in the words of a refusal."""
     release = getattr(engine, "release", None)
     text = f"{loaded.sweep.engine.kind}\n{without_secrets(loaded.text)}"

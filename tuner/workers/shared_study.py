@@ -23,8 +23,8 @@ from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from tuner.config.point import Point
 from tuner.config.space import Space
-from tuner.search.observation import Outcome, Verdict
-from tuner.search.optuna_storage import StorageUnusable, reason_of
+from tuner.search.observation import Observation, Outcome
+from tuner.search.optuna_storage import StorageUnusable, database_reason
 from tuner.search.samplers import combination, distribution
 from tuner.workers.observation_json import verdict_from, verdict_json
 
@@ -41,21 +41,21 @@ _STATES: Mapping[Outcome, TrialState] = {
 
 
 @dataclass(frozen=True)
-class Told:
+class SharedResult:
     """What a worker found of a point."""
 
     number: int
     """Of the trial in the shared study."""
     worker: str
     point: Point
-    verdict: Verdict
+    verdict: Observation
 
 
 @dataclass(frozen=True)
-class Sight:
+class StudySnapshot:
     """The shared study at one moment."""
 
-    told: tuple[Told, ...]
+    told: tuple[SharedResult, ...]
     """By all workers, in the order in which the points were claimed."""
     live: Mapping[Point, str]
     """Points that are being measured, and by whom."""
@@ -72,7 +72,7 @@ class Sight:
 
 
 @dataclass
-class Fleet:
+class SharedStudy:
     """One worker's side of a shared study. Its methods raise StorageUnusable while the database
     cannot be reached; nothing is lost by calling them again."""
 
@@ -87,7 +87,7 @@ class Fleet:
     _over: threading.Event = field(default_factory=threading.Event)
     _heart: threading.Thread | None = None
 
-    def look(self) -> Sight:
+    def look(self) -> StudySnapshot:
         """Free what dead workers had claimed, and see what others do and found."""
         try:
             self._beat_for_the_silent()
@@ -96,18 +96,20 @@ class Fleet:
             self._give_up_leftovers()
             trials = self.storage.get_all_trials(self.study, deepcopy=False)
         except Exception as error:  # whatever the database's driver raises
-            raise StorageUnusable(reason_of(error)) from error
-        told, live = list[Told](), dict[Point, str]()
+            raise StorageUnusable(database_reason(error)) from error
+        told, live = list[SharedResult](), dict[Point, str]()
         for trial in trials:
-            point = _point_of(trial)
+            point = _read_point(trial)
             if point is None or trial.user_attrs.get(_WITHDRAWN):
                 continue
             worker = str(trial.user_attrs.get(_WORKER))
             if trial.state == TrialState.RUNNING:
                 live.setdefault(point, worker)
             elif (data := trial.user_attrs.get(_VERDICT)) is not None:
-                told.append(Told(trial.number, worker, point, verdict_from(json.loads(data))))
-        return Sight(tuple(told), live)
+                told.append(
+                    SharedResult(trial.number, worker, point, verdict_from(json.loads(data)))
+                )
+        return StudySnapshot(tuple(told), live)
 
     def claim(self, point: Point, most: int) -> bool:
         """Whether the point is ours to measure now; False where another one has it or had it, and
@@ -128,7 +130,7 @@ class Fleet:
                 self._withdraw(number)
                 return False
         except Exception as error:
-            raise StorageUnusable(reason_of(error)) from error
+            raise StorageUnusable(database_reason(error)) from error
         with self._lock:
             self._claims[point] = number
         self._beat_from_now_on()
@@ -139,7 +141,7 @@ class Fleet:
         with self._lock:
             self._claims.pop(point, None)
 
-    def publish(self, point: Point, verdict: Verdict) -> None:
+    def publish(self, point: Point, verdict: Observation) -> None:
         """Tell the others what was found of a point, claimed or not."""
         value = [verdict.value] if verdict.outcome == "ok" and verdict.value is not None else None
         try:
@@ -147,7 +149,7 @@ class Fleet:
             if number is None or not self._end(number, verdict, value):
                 self._create(point, _STATES[verdict.outcome], value, verdict)
         except Exception as error:
-            raise StorageUnusable(reason_of(error)) from error
+            raise StorageUnusable(database_reason(error)) from error
         with self._lock:
             self._claims.pop(point, None)
 
@@ -158,7 +160,7 @@ class Fleet:
         try:
             self.storage.set_study_user_attr(self.study, _ENDED, said)
         except Exception as error:
-            raise StorageUnusable(reason_of(error)) from error
+            raise StorageUnusable(database_reason(error)) from error
 
     def is_concluded(self, wanted: int) -> bool:
         """Whether a search for no fewer candidates has come to its end, and nothing was told or
@@ -166,7 +168,7 @@ class Fleet:
         try:
             said = self.storage.get_study_user_attrs(self.study).get(_ENDED)
         except Exception as error:
-            raise StorageUnusable(reason_of(error)) from error
+            raise StorageUnusable(database_reason(error)) from error
         if not isinstance(said, dict) or not said.get("wanted", 0) >= wanted:
             return False
         sight = self.look()
@@ -215,7 +217,7 @@ class Fleet:
         with suppress(optuna.exceptions.UpdateFinishedTrialError):  # by another worker
             self.storage.set_trial_state_values(number, TrialState.FAIL)
 
-    def _end(self, number: int, verdict: Verdict, value: list[float] | None) -> bool:
+    def _end(self, number: int, verdict: Observation, value: list[float] | None) -> bool:
         """False for a claim that was taken from us meanwhile."""
         try:
             self.storage.set_trial_user_attr(number, _VERDICT, json.dumps(verdict_json(verdict)))
@@ -234,7 +236,7 @@ class Fleet:
         point: Point,
         state: TrialState,
         values: list[float] | None = None,
-        verdict: Verdict | None = None,
+        verdict: Observation | None = None,
     ) -> int:
         attributes: dict[str, Any] = {_WORKER: self.worker, _POINT: point.key}
         attributes["configuration"] = point.label()
@@ -269,7 +271,7 @@ def _distributions(space: Space) -> dict[str, BaseDistribution]:
     return {name: distribution(values) for name, values in space.dimensions.items()}
 
 
-def _point_of(trial: FrozenTrial) -> Point | None:
+def _read_point(trial: FrozenTrial) -> Point | None:
     text = trial.user_attrs.get(_POINT)
     return None if text is None else Point.from_json(json.loads(text))
 

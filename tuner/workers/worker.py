@@ -12,11 +12,11 @@ from tuner.config.point import Point
 from tuner.runs.records import TrialRecord
 from tuner.runs.run import Run
 from tuner.runs.settings import FleetLine, OtherWorker, write_fleet
-from tuner.search.observation import Verdict
+from tuner.search.observation import Observation
 from tuner.search.optuna_storage import StorageUnusable
 from tuner.search.optuna_study import Study
 from tuner.server.process import interrupts_deferred
-from tuner.workers.shared_study import Fleet, Sight
+from tuner.workers.shared_study import SharedStudy, StudySnapshot
 
 RETRY_S = 2.0
 """Between two looks at a database that was away, or at others that one waits for."""
@@ -26,14 +26,14 @@ Answer = TypeVar("Answer")
 
 
 @dataclass
-class Together:
+class Worker:
     """One worker's part in a shared search.
 
     While the database cannot be reached, what is claimed is measured and recorded, and told when
     it is back; nothing new is claimed meanwhile.
     """
 
-    fleet: Fleet
+    fleet: SharedStudy
     run: Run
     line: FleetLine
     note: Callable[[str], None]
@@ -42,9 +42,9 @@ class Together:
     wait: Callable[[float], None] = time.sleep
     _study: Study | None = None
     _heard: set[int] = field(default_factory=set)
-    _sight: Sight = field(default_factory=lambda: Sight((), {}))
-    _unpublished: dict[Point, Verdict] = field(default_factory=dict)
-    _doubtful: dict[Point, Verdict] = field(default_factory=dict)
+    _sight: StudySnapshot = field(default_factory=lambda: StudySnapshot((), {}))
+    _unpublished: dict[Point, Observation] = field(default_factory=dict)
+    _doubtful: dict[Point, Observation] = field(default_factory=dict)
     """The last failures in a row: the points' own, or of a host that is broken."""
     _measures: bool = False
     """A candidate was measured here: what fails later may be the point's fault."""
@@ -56,7 +56,9 @@ class Together:
     _away: Literal["reading", "writing"] | None = None
     """What the database did not do at the last try."""
 
-    def begin(self, study: Study, own: Sequence[tuple[Point, Verdict]], max_failures: int) -> None:
+    def begin(
+        self, study: Study, own: Sequence[tuple[Point, Observation]], max_failures: int
+    ) -> None:
         """Take part: `own` is what this worker's ledger has from an earlier call, in order. So many
         failures in a row had ended that and were not told, nor those of a host that measures
         nothing."""
@@ -127,7 +129,7 @@ class Together:
         """Whether so many are measured or claimed, as the last look had it."""
         return self._sight.taken >= wanted
 
-    def _all_published(self, sight: Sight) -> bool:
+    def _all_published(self, sight: StudySnapshot) -> bool:
         """Whether the others know everything now. What was told is not told again, also where the
         database went away before it could say so."""
         known = {each.point for each in sight.told if each.worker == self.fleet.worker}
@@ -164,7 +166,7 @@ class Together:
             self._waits = what
             self.step(f"waiting for {what}")
 
-    def publish(self, found: Mapping[Point, Verdict], claimed: Collection[Point] = ()) -> None:
+    def publish(self, found: Mapping[Point, Observation], claimed: Collection[Point] = ()) -> None:
         """Tell the others, now or as soon as the database is back; what was claimed for that and
         not measured is theirs again.
 
@@ -275,18 +277,18 @@ class Together:
 
 @contextmanager
 def taking_part(
-    fleet: Fleet | None,
+    fleet: SharedStudy | None,
     run: Run,
     note: Callable[[str], None],
     step: Callable[[str], None],
-) -> Iterator[Together | None]:
+) -> Iterator[Worker | None]:
     """A run's part in a shared search, None of a run alone; what it has claimed and not measured
     is given up at the end."""
     if fleet is None or run.settings.worker is None:
         yield None
         return
     line = FleetLine(study=run.settings.worker.study, worker=fleet.worker)
-    together = Together(fleet, run, line, note, step)
+    together = Worker(fleet, run, line, note, step)
     try:
         yield together
     finally:

@@ -10,9 +10,9 @@ from tests.sweeps import tiny_sweep
 from tuner.config.loader import LoadedSweep, load_sweep
 from tuner.core.errors import Failure, UserError
 from tuner.engines import make_engine
-from tuner.execution.executor import Job
+from tuner.execution.executor import LaunchJob
 from tuner.execution.progress import Phase
-from tuner.execution.trial import Bench
+from tuner.execution.trial import TrialRunner
 from tuner.runner.sweep_run import begin_run
 
 pytestmark = pytest.mark.timeout(400)
@@ -49,11 +49,11 @@ def test_a_server_that_spans_nodes_is_launched_and_ended_as_one(
 
     loaded = spanning(tmp_path, faults)
     run = begin_run(tmp_path / "runs", loaded, None)
-    bench = Bench.prepare(make_engine(loaded.sweep), loaded, run, lambda phase: None)
+    bench = TrialRunner.prepare(make_engine(loaded.sweep), loaded, run, lambda phase: None)
     places = RayPlaces(bench, bench.report, looked_at(loaded.sweep))
     try:
         assert places.count == 2
-        job = Job(Phase(0, "candidate", loaded.space.points[0], "launching"), 0)
+        job = LaunchJob(Phase(0, "candidate", loaded.space.points[0], "launching"), 0)
         places.submit(job)
         done = places.wait()
     finally:

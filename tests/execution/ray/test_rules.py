@@ -19,21 +19,21 @@ from tuner.cli.cluster import refuse_unplaced
 from tuner.config.loader import load_sweep
 from tuner.core.errors import UserError
 from tuner.engines import make_engine
-from tuner.execution.executor import Job, bare
+from tuner.execution.executor import LaunchJob, bare
 from tuner.execution.progress import Phase
-from tuner.execution.ray.messages import LogPart, Order, Over
-from tuner.execution.ray.node_agent import Held, clear_left_behind, own_environment
-from tuner.execution.trial import Bench
+from tuner.execution.ray.messages import LaunchOrder, LogPart, Over
+from tuner.execution.ray.node_agent import NodeLaunch, clear_left_behind, own_environment
+from tuner.execution.trial import TrialRunner
 from tuner.preflight.plan import make_plan
 from tuner.runner.sweep_run import begin_run
 from tuner.server.launch_script import launch_script, of_every_rank
 
 
-def order_of(folder: Path, faults: str = "") -> Order:
+def order_of(folder: Path, faults: str = "") -> LaunchOrder:
     loaded = tiny_sweep(folder, faults)
     run = begin_run(folder / "runs", loaded, None)
-    bench = Bench.prepare(make_engine(loaded.sweep), loaded, run, lambda phase: None)
-    return Order(bare(bench), Job(Phase(0, "baseline", None, "launching"), 0), 4)
+    bench = TrialRunner.prepare(make_engine(loaded.sweep), loaded, run, lambda phase: None)
+    return LaunchOrder(bare(bench), LaunchJob(Phase(0, "baseline", None, "launching"), 0), 4)
 
 
 @pytest.fixture(autouse=True)
@@ -54,7 +54,7 @@ def folders(temporary: Path) -> list[Path]:
 def test_a_launch_comes_home_whole_and_leaves_nothing_on_the_node(
     tmp_path: Path, temporary: Path, seal: str
 ) -> None:
-    said = list(Held(order_of(tmp_path), os.environ).messages())
+    said = list(NodeLaunch(order_of(tmp_path), os.environ).messages())
     assert isinstance(said[-1], Over) and said[-1].performed is not None
     assert said[-1].performed.attempt.failure is None
     log = bytearray()
@@ -68,7 +68,7 @@ def test_a_launch_comes_home_whole_and_leaves_nothing_on_the_node(
 def test_ending_it_from_outside_ends_its_server_and_brings_its_log(
     tmp_path: Path, temporary: Path, seal: str
 ) -> None:
-    held = Held(order_of(tmp_path, "{kind: hang-capture}, {kind: outlive}"), os.environ)
+    held = NodeLaunch(order_of(tmp_path, "{kind: hang-capture}, {kind: outlive}"), os.environ)
     said = []
     for each in held.messages():
         said.append(each)

@@ -14,15 +14,15 @@ from tests.sglang.memory.configs import (
     QWEN3_30B_A3B,
 )
 from tuner.sglang.memory.estimate import token_bytes
-from tuner.sglang.memory.model_shape import Shape, read_shape
+from tuner.sglang.memory.model_shape import ModelShape, read_shape
 from tuner.sglang.memory.weights import DraftWeights, draft_bytes, target_bytes
 
 GIB = 2**30
 
 
-def shape_of(config: dict[str, Any]) -> Shape:
+def shape_of(config: dict[str, Any]) -> ModelShape:
     found = read_shape(config)
-    assert isinstance(found, Shape), found
+    assert isinstance(found, ModelShape), found
     return found
 
 

@@ -13,9 +13,9 @@ import pytest
 
 from tests.server import launching
 from tuner.core.errors import EngineFailure, Failure, UserError
-from tuner.sglang.nccl.benchmark import Job, run_job
+from tuner.sglang.nccl.benchmark import BenchmarkJob, run_job
 from tuner.sglang.nccl.messages import Message
-from tuner.sglang.nccl.process_group import Order
+from tuner.sglang.nccl.process_group import GroupOrder
 from tuner.sglang.nccl.settings import Setting
 
 FAKE = Path(__file__).with_name("fake_child.py")
@@ -29,8 +29,8 @@ def behaving(how: str) -> Setting:
     return Setting((("NCCL_FAKE", how),))
 
 
-def job(*settings: Setting, **order: object) -> Job:
-    given = Order(
+def job(*settings: Setting, **order: object) -> BenchmarkJob:
+    given = GroupOrder(
         program=(sys.executable, str(FAKE)),
         world=2,
         device="cpu",
@@ -39,7 +39,7 @@ def job(*settings: Setting, **order: object) -> Job:
         limit_s=20.0,
         unset=frozenset({"NCCL_PROTO", "NCCL_FAKE"}),
     )
-    return Job(replace(given, **order), settings, MESSAGES, rounds=2, at_once=2)  # type: ignore[arg-type]
+    return BenchmarkJob(replace(given, **order), settings, MESSAGES, rounds=2, at_once=2)  # type: ignore[arg-type]
 
 
 def test_every_setting_has_a_median_of_each_round() -> None:

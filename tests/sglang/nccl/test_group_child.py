@@ -6,9 +6,9 @@ from pathlib import Path
 import pytest
 
 from tuner.core.errors import UserError
-from tuner.sglang.nccl.benchmark import Job, run_job
+from tuner.sglang.nccl.benchmark import BenchmarkJob, run_job
 from tuner.sglang.nccl.messages import Message
-from tuner.sglang.nccl.process_group import Order
+from tuner.sglang.nccl.process_group import GroupOrder
 from tuner.sglang.nccl.settings import Setting
 
 TORCH = str(Path(__file__).with_name("fake_torch"))
@@ -16,8 +16,8 @@ MESSAGES = (Message(64, 128, 1, ("draft",)), Message(256, 512, 4, ("verify",)))
 IN_PAIRS = Message(64, 128, 1, ("draft TP 2",), 2)
 
 
-def job(world: int = 2, messages: tuple[Message, ...] = MESSAGES, **env: str) -> Job:
-    order = Order(
+def job(world: int = 2, messages: tuple[Message, ...] = MESSAGES, **env: str) -> BenchmarkJob:
+    order = GroupOrder(
         program=(sys.executable,),
         world=world,
         device="cuda",
@@ -26,7 +26,7 @@ def job(world: int = 2, messages: tuple[Message, ...] = MESSAGES, **env: str) ->
         limit_s=20.0,
         env={"PYTHONPATH": TORCH, **env},
     )
-    return Job(order, (Setting(),), messages, rounds=2, at_once=1)
+    return BenchmarkJob(order, (Setting(),), messages, rounds=2, at_once=1)
 
 
 def test_graphs_of_all_reduces_are_timed_by_the_gpus_clock() -> None:

@@ -11,13 +11,13 @@ from tuner.core.errors import UserError
 from tuner.sglang.nccl.messages import (
     MOST_SIZES,
     Message,
-    Shape,
+    MessageShape,
+    count_sizes,
+    message_shape,
     messages,
-    shape_of,
-    sizes_of,
     token_counts,
 )
-from tuner.sglang.nccl.settings import Setting, settings_of
+from tuner.sglang.nccl.settings import Setting, list_settings
 
 SWEEP = """
 name: sizes
@@ -47,7 +47,7 @@ def test_a_pass_sends_its_tokens_for_every_stream(tmp_path: Path) -> None:
     """Kimi-K2.5's 7168 in bf16 are 14 KiB a token."""
     counts = token_counts(loaded(tmp_path).space.points, [1, 8], 8)
     assert counts == {"verify": {3, 6, 24, 48}, "draft": {1, 8}}
-    sizes = messages(Shape(7168, "bfloat16"), counts)
+    sizes = messages(MessageShape(7168, "bfloat16"), counts)
     assert [(each.tokens, each.bytes) for each in sizes] == [
         (tokens, tokens * 14336) for tokens in (1, 3, 6, 8, 24, 48)
     ]
@@ -64,8 +64,8 @@ def test_a_draft_on_some_gpus_sends_in_groups_of_them(tmp_path: Path) -> None:
     points = loaded(tmp_path, places="target, 4, 2, 1").space.points
     counts = token_counts(points, [1, 8], 8)
     assert counts["draft"] == counts["draft TP 4"] == counts["draft TP 2"] == {1, 8}
-    sizes = messages(Shape(8, "float16", 4), counts)
-    assert sizes_of(counts) == len(sizes)
+    sizes = messages(MessageShape(8, "float16", 4), counts)
+    assert count_sizes(counts) == len(sizes)
     assert [(each.ranks, each.parts, each.tokens) for each in sizes if each.ranks] == [
         (ranks, (f"draft TP {ranks}",), tokens) for ranks in (2, 4) for tokens in (1, 8)
     ]
@@ -76,9 +76,9 @@ def test_a_draft_on_some_gpus_sends_in_groups_of_them(tmp_path: Path) -> None:
 
 
 def test_equal_sizes_are_measured_once_and_many_are_thinned() -> None:
-    both = messages(Shape(8, "float32"), {"verify": frozenset({4}), "draft": frozenset({4})})
+    both = messages(MessageShape(8, "float32"), {"verify": frozenset({4}), "draft": frozenset({4})})
     assert [each.label() for each in both] == ["verify and draft, 4 tokens (128 B)"]
-    many = messages(Shape(8, "float16"), {"verify": frozenset(range(1, 65))})
+    many = messages(MessageShape(8, "float16"), {"verify": frozenset(range(1, 65))})
     assert len(many) <= MOST_SIZES
     assert (many[0].tokens, many[-1].tokens) == (1, 64)
 
@@ -86,7 +86,7 @@ def test_equal_sizes_are_measured_once_and_many_are_thinned() -> None:
 def test_the_settings_are_those_of_the_points_without_what_nccl_does_not_read(
     tmp_path: Path,
 ) -> None:
-    found = settings_of(loaded(tmp_path).space.points)
+    found = list_settings(loaded(tmp_path).space.points)
     assert {each.label() for each in found} == {
         "unset",
         "NCCL_PROTO=LL",
@@ -100,14 +100,14 @@ def test_the_settings_are_those_of_the_points_without_what_nccl_does_not_read(
 def test_the_shape_is_the_models(tmp_path: Path) -> None:
     inner = {"hidden_size": 7168, "torch_dtype": "bfloat16"}
     sweep = loaded(tmp_path, model(tmp_path / "target", text_config=inner)).sweep
-    assert shape_of(sweep, {}, None, None) == Shape(7168, "bfloat16")
-    assert shape_of(sweep, {}, 64, "float32") == Shape(64, "float32")
+    assert message_shape(sweep, {}, None, None) == MessageShape(7168, "bfloat16")
+    assert message_shape(sweep, {}, 64, "float32") == MessageShape(64, "float32")
 
 
 def test_a_float32_checkpoint_is_served_in_half(tmp_path: Path) -> None:
     """As SGLang does; four bytes would measure messages that no server sends."""
     target = model(tmp_path / "target", hidden_size=64, dtype="float32")
-    assert shape_of(loaded(tmp_path, target).sweep, {}, None, None).dtype == "float16"
+    assert message_shape(loaded(tmp_path, target).sweep, {}, None, None).dtype == "float16"
 
 
 def test_an_unknown_shape_is_asked_for(tmp_path: Path) -> None:
@@ -116,9 +116,9 @@ def test_an_unknown_shape_is_asked_for(tmp_path: Path) -> None:
     with pytest.raises(
         UserError, match=r"nobody/nothing is not known \(it is not here\), give --h"
     ):
-        shape_of(sweep, cache, None, None)
+        message_shape(sweep, cache, None, None)
     with pytest.raises(UserError, match="give --dtype bfloat16 or float16 or float32"):
-        shape_of(sweep, cache, 64, None)
+        message_shape(sweep, cache, 64, None)
     target = model(tmp_path / "target", hidden_size=64, dtype="float8_e4m3fn")
     with pytest.raises(UserError, match="float8_e4m3fn are not known here"):
-        shape_of(loaded(tmp_path, target).sweep, {}, None, None)
+        message_shape(loaded(tmp_path, target).sweep, {}, None, None)

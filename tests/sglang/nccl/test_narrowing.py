@@ -7,7 +7,7 @@ import pytest
 from tuner.config.point import Point
 from tuner.core.errors import Failure
 from tuner.sglang.nccl.messages import Message
-from tuner.sglang.nccl.results import CommResults, Measured
+from tuner.sglang.nccl.results import CommResults, SettingResult
 from tuner.sglang.nccl.screening import screened_apart
 from tuner.sglang.nccl.selection import (
     OFF_PATH,
@@ -35,9 +35,9 @@ def timing(**us: Sequence[float] | Failure) -> Timing:
     for name, found in us.items():
         setting = Setting(() if name == "unset" else (("NCCL_PROTO", name),))
         if isinstance(found, Failure):
-            measured.append(Measured(setting, failure=found, message="as told"))
+            measured.append(SettingResult(setting, failure=found, message="as told"))
         else:
-            measured.append(Measured(setting, tuple((each, each * 1.001) for each in found)))
+            measured.append(SettingResult(setting, tuple((each, each * 1.001) for each in found)))
     results = CommResults(MESSAGES, tuple(measured), "fake", "fake", 4)
     return Timing(results, [1], screened_apart(results))
 

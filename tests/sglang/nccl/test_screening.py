@@ -7,7 +7,7 @@ import pytest
 from tuner.core.errors import Failure, UserError
 from tuner.report.nccl import _table
 from tuner.sglang.nccl.messages import Message
-from tuner.sglang.nccl.results import CommResults, Measured
+from tuner.sglang.nccl.results import CommResults, SettingResult
 from tuner.sglang.nccl.screening import screened
 from tuner.sglang.nccl.selection import Screening
 from tuner.sglang.nccl.settings import Setting
@@ -23,12 +23,12 @@ def setting(**env: str) -> Setting:
 
 def measured(
     small: float, large: float, wobble: tuple[float, ...] = WOBBLE, **env: str
-) -> Measured:
+) -> SettingResult:
     rounds = tuple(tuple(us * each for each in wobble) for us in (small, large))
-    return Measured(setting(**env), rounds)
+    return SettingResult(setting(**env), rounds)
 
 
-def results(*each: Measured) -> CommResults:
+def results(*each: SettingResult) -> CommResults:
     return CommResults(MESSAGES, each, "NCCL 2.28.9", "NVIDIA H200", 2)
 
 
@@ -91,7 +91,9 @@ def test_what_is_alike_to_a_dropped_one_goes_with_it() -> None:
 
 
 def test_hangs_and_crashes_are_dropped_by_name() -> None:
-    hung = Measured(setting(NCCL_PROTO="LL"), failure=Failure.HANG, message="no answer for 60 s")
+    hung = SettingResult(
+        setting(NCCL_PROTO="LL"), failure=Failure.HANG, message="no answer for 60 s"
+    )
     found = screened(results(measured(20.0, 30.0), hung))
     assert [(each.failure, each.reason) for each in found.drop] == [
         (Failure.HANG, "HANG: no answer for 60 s")
@@ -106,7 +108,9 @@ def test_every_setting_is_somewhere() -> None:
 
 
 def test_a_file_gives_back_what_was_measured() -> None:
-    hung = Measured(setting(NCCL_PROTO="LL"), failure=Failure.HANG, message="no answer for 60 s")
+    hung = SettingResult(
+        setting(NCCL_PROTO="LL"), failure=Failure.HANG, message="no answer for 60 s"
+    )
     before = results(measured(20.0, 30.0), hung)
     text = json.dumps(before.to_json())
     assert CommResults.from_json(json.loads(text), "comm.json") == before
@@ -121,7 +125,7 @@ def test_another_file_is_refused(data: object) -> None:
 def test_the_reports_table_shows_the_smallest_and_the_largest_message() -> None:
     """A draft's own group comes last and is small: its microseconds stood under no large one."""
     messages = (*MESSAGES, Message(4096, 8192, 1, ("draft TP 2",), 2))
-    row = Measured(Setting(), ((1.0,) * 4, (2.0,) * 4, (3.0,) * 4))
+    row = SettingResult(Setting(), ((1.0,) * 4, (2.0,) * 4, (3.0,) * 4))
     results = CommResults(messages, (row,), "NCCL", "GPU", 4)
     header, _, line = _table(Screening(None, None, results), results).splitlines()[:3]
     assert "draft, 1 token" in header and "verify, 4 tokens" in header

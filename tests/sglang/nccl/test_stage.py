@@ -14,7 +14,7 @@ from tuner.core.errors import UserError
 from tuner.engines import measure_comm
 from tuner.sglang.nccl.benchmark import Wanted
 from tuner.sglang.nccl.messages import Message
-from tuner.sglang.nccl.results import CommResults, Measured
+from tuner.sglang.nccl.results import CommResults, SettingResult
 from tuner.sglang.nccl.selection import (
     Screening,
     carriers,
@@ -183,7 +183,7 @@ def test_figures_that_cannot_be_are_refused_in_a_sentence(
     """A traceback hours into a run, or points left out for nothing, would be the other answers."""
     rounds = ((5.0, 5.1, 5.0, 5.2),) * 2
     sizes = Message(64, 128, 1, ("verify",)), Message(128, 256, 2, ("verify",))
-    told = CommResults(sizes, (Measured(Setting(), rounds),), "NCCL", "GPU", 2)
+    told = CommResults(sizes, (SettingResult(Setting(), rounds),), "NCCL", "GPU", 2)
     data = json.loads(json.dumps(Screening("NCCL", 8, told, seconds=1.5).to_json()))
     path = tmp_path / "comm.json"
     path.write_text(json.dumps(data))

@@ -9,15 +9,15 @@ server's `avg_spec_accept_length`: tokens per verify, bonus included, since the 
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tuner.compare.external.documents import Document
+from tuner.compare.external.documents import JsonDocument
 from tuner.compare.external.record import (
     NO_SPECULATION,
     UNSAID,
     ForeignRecord,
     Percentiles,
-    configuration_of,
-    prompts_of,
-    window_of,
+    name_configuration,
+    prompt_lengths,
+    read_window,
 )
 from tuner.core.errors import NotComparable
 
@@ -27,12 +27,12 @@ NOTES = (
 )
 
 
-def recognises(found: Document) -> bool:
+def recognises(found: JsonDocument) -> bool:
     """Whether this is a line of it."""
     return found.has("backend", "dataset_name", "sharegpt_output_len", "max_concurrency")
 
 
-def read(found: Document) -> Iterator[ForeignRecord]:
+def read(found: JsonDocument) -> Iterator[ForeignRecord]:
     """Raises NotComparable for an open loop, UserError for a broken line."""
     concurrency = closed_loop(found)
     info = _server_info(found)
@@ -49,10 +49,10 @@ def read(found: Document) -> Iterator[ForeignRecord]:
     )
 
 
-def measured(found: Document, concurrency: int, workload: str) -> ForeignRecord:
+def measured(found: JsonDocument, concurrency: int, workload: str) -> ForeignRecord:
     """What `vllm bench` writes under the same names with the same definitions, too."""
     seconds = found.needed("duration")
-    window = window_of(found, concurrency, seconds)
+    window = read_window(found, concurrency, seconds)
     return ForeignRecord(
         where=found.where,
         concurrency=concurrency,
@@ -65,11 +65,11 @@ def measured(found: Document, concurrency: int, workload: str) -> ForeignRecord:
         ttft_ms=percentiles(found, "ttft"),
         tpot_ms=percentiles(found, "tpot"),
         windows=(window,) if window else (),
-        prompts=prompts_of(window, workload),
+        prompts=prompt_lengths(window, workload),
     )
 
 
-def closed_loop(found: Document) -> int:
+def closed_loop(found: JsonDocument) -> int:
     """How many requests were held open. Raises NotComparable where that was not held."""
     rate = found.fields.get("request_rate")
     if rate not in (None, "inf", float("inf")):
@@ -88,7 +88,7 @@ def closed_loop(found: Document) -> int:
     return concurrency
 
 
-def throughput(found: Document) -> float:
+def throughput(found: JsonDocument) -> float:
     """tok/s. Raises NotComparable where nothing completed."""
     value = found.needed("output_throughput")
     if value == 0 or found.number("completed") == 0:
@@ -96,20 +96,20 @@ def throughput(found: Document) -> float:
     return value
 
 
-def percentiles(found: Document, name: str) -> Percentiles:
+def percentiles(found: JsonDocument, name: str) -> Percentiles:
     """p50, p90 and p99 of `ttft` or `tpot`, in ms."""
     keys = (f"median_{name}_ms", f"p90_{name}_ms", f"p99_{name}_ms")
     p50, p90, p99 = (found.number(key) for key in keys)
     return p50, p90, p99
 
 
-def _server_info(found: Document) -> Document:
+def _server_info(found: JsonDocument) -> JsonDocument:
     """What the server said of itself; of a disaggregated one its first decode server."""
     info = found.inner("server_info")
     return info.objects("decode")[0] if info.fields.get("decode") else info
 
 
-def _configuration(found: Document, info: Document) -> tuple[bool | None, str]:
+def _configuration(found: JsonDocument, info: JsonDocument) -> tuple[bool | None, str]:
     length = found.number("accept_length")
     if "speculative_algorithm" not in info:
         return (True, "speculating, settings not in the file") if length else (None, UNSAID)
@@ -117,10 +117,10 @@ def _configuration(found: Document, info: Document) -> tuple[bool | None, str]:
         return False, NO_SPECULATION
     names = ("num_steps", "eagle_topk", "num_draft_tokens")
     numbers = [info.whole(f"speculative_{name}") for name in names]
-    return True, f"{algorithm}, {configuration_of(*numbers)}"
+    return True, f"{algorithm}, {name_configuration(*numbers)}"
 
 
-def _workload(found: Document) -> str:
+def _workload(found: JsonDocument) -> str:
     dataset = found.text("dataset_name") or "unknown"
     names = []
     if dataset.startswith(("random", "generated", "image")):

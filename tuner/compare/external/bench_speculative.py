@@ -8,8 +8,8 @@ that anyone measured.
 
 from collections.abc import Iterator
 
-from tuner.compare.external.documents import Document
-from tuner.compare.external.record import NO_SPECULATION, ForeignRecord, configuration_of
+from tuner.compare.external.documents import JsonDocument
+from tuner.compare.external.record import NO_SPECULATION, ForeignRecord, name_configuration
 from tuner.core.errors import NotComparable
 
 TOOL = "bench_speculative.py"
@@ -20,16 +20,16 @@ NOTES = (
 )
 
 
-def recognises(found: Document) -> bool:
+def recognises(found: JsonDocument) -> bool:
     """Whether this is a line of it."""
     return found.has("batch_size", "steps", "topk", "num_draft_tokens", "acc_length", "speed")
 
 
-def read(found: Document) -> Iterator[ForeignRecord]:
+def read(found: JsonDocument) -> Iterator[ForeignRecord]:
     """Raises UserError for a broken line."""
     found.needed("speed")
     numbers = [found.whole(name) for name in ("steps", "topk", "num_draft_tokens")]
-    configuration = configuration_of(*numbers)
+    configuration = name_configuration(*numbers)
     plain = configuration == NO_SPECULATION
     concurrency = found.whole("batch_size")
     if not concurrency:

@@ -15,7 +15,7 @@ _MEASURED = f"a measured one is 0 or from {SMALLEST:g} to {LARGEST:g}"
 
 
 @dataclass(frozen=True)
-class Document:
+class JsonDocument:
     """A JSON object of a file. Its readers raise UserError at `where`, FILE:LINE."""
 
     where: str
@@ -60,19 +60,19 @@ class Document:
             raise UserError(f"{name} is {str(value)[:40]!r}, it must be a text", self.where)
         return value
 
-    def inner(self, name: str) -> "Document":
+    def inner(self, name: str) -> "JsonDocument":
         """The object under `name`; an empty one where it is null or not there."""
         value = self.fields.get(name)
         if value is not None and not isinstance(value, dict):
             raise UserError(f"{name} is {str(value)[:40]!r}, it must be an object", self.where)
-        return Document(self.where, value or {})
+        return JsonDocument(self.where, value or {})
 
-    def objects(self, name: str) -> list["Document"]:
+    def objects(self, name: str) -> list["JsonDocument"]:
         """The objects of the list under `name`."""
         value = self.fields.get(name)
         if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
             raise UserError(f"{name} must be a list of objects", self.where)
-        return [Document(self.where, each) for each in value]
+        return [JsonDocument(self.where, each) for each in value]
 
     def numbers(self, name: str) -> list[float]:
         """The numbers of the list under `name`."""
@@ -106,7 +106,7 @@ def _numbers(values: Sequence[Any], name: str, where: str) -> list[float]:
     return [float(value) for value in values]
 
 
-def read_documents(path: Path) -> list[Document]:
+def read_documents(path: Path) -> list[JsonDocument]:
     """The objects of a JSON or JSONL file. Raises UserError with FILE:LINE."""
     try:
         text = read_bytes(path).decode("utf-8")
@@ -119,7 +119,7 @@ def read_documents(path: Path) -> list[Document]:
         where = f"{path}:{text.count(chr(10), 0, place) + 1}"
         if not isinstance(value, dict):
             raise UserError(f"{str(value)[:40]!r} is no JSON object, take it out", where)
-        found.append(Document(where, _printable(value)))
+        found.append(JsonDocument(where, _printable(value)))
     if not found:
         raise UserError("there is nothing in it, give a file with results", path)
     return found

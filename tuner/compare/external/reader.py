@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tuner.compare.external import bench_serving, bench_speculative, specforge, vllm
-from tuner.compare.external.documents import Document, read_documents
+from tuner.compare.external.documents import JsonDocument, read_documents
 from tuner.compare.external.record import ForeignRecord, ForeignRun, pooled
 from tuner.core.errors import NotComparable, UserError
 
@@ -55,9 +55,9 @@ class Reader(Protocol):
     @property
     def NOTES(self) -> tuple[str, ...]: ...  # noqa: N802
 
-    def recognises(self, found: Document, /) -> bool: ...
+    def recognises(self, found: JsonDocument, /) -> bool: ...
 
-    def read(self, found: Document, /) -> Iterable[ForeignRecord | NotComparable]:
+    def read(self, found: JsonDocument, /) -> Iterable[ForeignRecord | NotComparable]:
         """The measurements of one object, or why one cannot be compared; that is raised where it
         holds for all of them."""
         ...
@@ -66,7 +66,7 @@ class Reader(Protocol):
 READERS: tuple[Reader, ...] = (bench_serving, bench_speculative, vllm, specforge)
 
 
-def _reader(found: Iterable[Document]) -> Reader:
+def _reader(found: Iterable[JsonDocument]) -> Reader:
     """Of the benchmark that wrote all of the file."""
     readers: dict[str, tuple[Reader, str]] = {}
     for document in found:
@@ -80,14 +80,14 @@ def _reader(found: Iterable[Document]) -> Reader:
     return next(reader for reader, _ in readers.values())
 
 
-def _unknown(document: Document) -> str:
+def _unknown(document: JsonDocument) -> str:
     if document.has("trial", "role", "point"):
         return "this is a run's ledger, give the run's folder, results/NAME/RUN-ID"
     return f"this is none of the results that compare-report reads, give a run folder, {READ}"
 
 
 def _records(
-    found: Iterable[Document], reader: Reader
+    found: Iterable[JsonDocument], reader: Reader
 ) -> tuple[list[ForeignRecord], list[NotComparable]]:
     records: list[ForeignRecord] = []
     left_out: list[NotComparable] = []

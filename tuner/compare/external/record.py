@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from tuner.compare.external.documents import Document
+from tuner.compare.external.documents import JsonDocument
 from tuner.config.point import Point
 from tuner.core.errors import UserError
 from tuner.metrics.samples import RequestSample, Window
@@ -73,7 +73,7 @@ class ForeignRun:
         return next((each.model for each in self.records if each.model), None)
 
 
-def configuration_of(steps: int | None, topk: int | None, tokens: int | None) -> str:
+def name_configuration(steps: int | None, topk: int | None, tokens: int | None) -> str:
     """As specbench's own tables name it."""
     if not steps and not tokens:
         return NO_SPECULATION
@@ -115,7 +115,7 @@ _ROUNDING = 0.01
 """Share by which a file's throughput may differ from that of its requests."""
 
 
-def window_of(found: Document, concurrency: int, seconds: float) -> Window | None:
+def read_window(found: JsonDocument, concurrency: int, seconds: float) -> Window | None:
     """The measurement with its requests; None where the file has none, or others than those that
     its `output_throughput` is of: an interval would then be around another figure.
 
@@ -162,7 +162,7 @@ def _sample(
     )
 
 
-def prompts_of(window: Window | None, workload: str) -> str | None:
+def prompt_lengths(window: Window | None, workload: str) -> str | None:
     """Equal for prompts of the same lengths in the same order; None where they are not listed."""
     if window is None:
         return None

@@ -9,8 +9,8 @@ answer, which prefill brings, counts too, and without speculation it is 1.
 
 from collections.abc import Iterator
 
-from tuner.compare.external.documents import Document
-from tuner.compare.external.record import NO_SPECULATION, UNSAID, ForeignRecord, configuration_of
+from tuner.compare.external.documents import JsonDocument
+from tuner.compare.external.record import NO_SPECULATION, UNSAID, ForeignRecord, name_configuration
 from tuner.core.errors import NotComparable, UserError
 
 TOOL = "SpecForge bench_eagle3.py"
@@ -21,12 +21,12 @@ NOTES = (
 )
 
 
-def recognises(found: Document) -> bool:
+def recognises(found: JsonDocument) -> bool:
     """Whether this is such an object."""
     return bool(_benchmarks(found))
 
 
-def _benchmarks(found: Document) -> list[str]:
+def _benchmarks(found: JsonDocument) -> list[str]:
     return [
         name
         for name, value in found.fields.items()
@@ -37,7 +37,7 @@ def _benchmarks(found: Document) -> list[str]:
     ]
 
 
-def read(found: Document) -> Iterator[ForeignRecord | NotComparable]:
+def read(found: JsonDocument) -> Iterator[ForeignRecord | NotComparable]:
     """A record for each run of each configuration, or why there is none of it. Raises UserError
     for a broken one."""
     for name in _benchmarks(found):
@@ -47,7 +47,7 @@ def read(found: Document) -> Iterator[ForeignRecord | NotComparable]:
                 raise UserError(f"{name} has a batch_size of 0", found.where)
             numbers = [each.whole(key) for key in ("steps", "topk", "num_draft_tokens")]
             unsaid = numbers == [None, None, None]
-            configuration = UNSAID if unsaid else configuration_of(*numbers)
+            configuration = UNSAID if unsaid else name_configuration(*numbers)
             samples = each.whole("num_samples")
             asked = f"{name}, {samples} questions" if samples else name
             for metrics in each.objects("metrics"):

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any
 
 from tuner.compare.external.bench_serving import closed_loop, measured
-from tuner.compare.external.documents import Document
+from tuner.compare.external.documents import JsonDocument
 from tuner.compare.external.record import UNSAID, ForeignRecord
 from tuner.core.errors import NotComparable, UserError
 
@@ -22,16 +22,16 @@ TOOL = "vllm bench"
 NOTES: tuple[str, ...] = ()
 
 
-def recognises(found: Document) -> bool:
+def recognises(found: JsonDocument) -> bool:
     """Whether this is a measurement, or the sweep's note of one that failed."""
     return found.has("model_id", "num_prompts", "max_concurrency") or _failed(found)
 
 
-def _failed(found: Document) -> bool:
+def _failed(found: JsonDocument) -> bool:
     return found.has("error_type", "error", "serve_overrides")
 
 
-def read(found: Document) -> Iterator[ForeignRecord]:
+def read(found: JsonDocument) -> Iterator[ForeignRecord]:
     """Raises NotComparable for an open loop or no text generation, UserError for a broken file."""
     if _failed(found):
         words = f"{found.fields['error_type']}: {found.fields['error']}"[:200]
@@ -57,7 +57,7 @@ def read(found: Document) -> Iterator[ForeignRecord]:
     )
 
 
-def _positions(found: Document) -> tuple[float, ...] | None:
+def _positions(found: JsonDocument) -> tuple[float, ...] | None:
     name = "spec_decode_per_position_acceptance_rates"
     rates = tuple(found.numbers(name)) if found.fields.get(name) else ()
     if any(rate > 1 for rate in rates):
@@ -65,7 +65,7 @@ def _positions(found: Document) -> tuple[float, ...] | None:
     return rates or None
 
 
-def _parameters(found: Document) -> str:
+def _parameters(found: JsonDocument) -> str:
     """What a sweep varied: the keys that it adds behind run_number."""
     names = list(found.fields)
     added = names[names.index("run_number") + 1 :] if "run_number" in names else []

@@ -21,11 +21,11 @@ from ray.util.scheduling_strategies import (
 )
 
 from tuner.core.errors import UserError
-from tuner.execution.executor import Finished, Job, bare, report_over
-from tuner.execution.launch import Rig
+from tuner.execution.executor import FinishedJob, LaunchJob, bare, report_over
+from tuner.execution.launch import LaunchContext
 from tuner.execution.progress import Phase
-from tuner.execution.ray.launch import Part, Running
-from tuner.execution.ray.messages import Begun, LogPart, Order, Over
+from tuner.execution.ray.launch import NodePart, RunningLaunch
+from tuner.execution.ray.messages import Begun, LaunchOrder, LogPart, Over
 from tuner.execution.ray.node_agent import OnNode
 from tuner.execution.ray.nodes import A_LITTLE, Cluster
 from tuner.server.base import Rank
@@ -43,11 +43,13 @@ class RayPlaces:
 
     Only while joined (`nodes.join`)."""
 
-    def __init__(self, rig: Rig, report: Callable[[Phase], None], cluster: Cluster) -> None:
+    def __init__(
+        self, rig: LaunchContext, report: Callable[[Phase], None], cluster: Cluster
+    ) -> None:
         self._rig, self._cluster, self._report = rig, cluster, report
         self._bare = bare(rig)
-        self._running: list[Running] = []
-        self._through: deque[Finished] = deque()
+        self._running: list[RunningLaunch] = []
+        self._through: deque[FinishedJob] = deque()
         self._lost_on: set[str] = set()
 
     @property
@@ -55,21 +57,21 @@ class RayPlaces:
         """Launches that the cluster's nodes hold now."""
         return max(1, self._cluster.need.at_a_time(self._nodes()))
 
-    def submit(self, job: Job) -> None:
+    def submit(self, job: LaunchJob) -> None:
         """Have Ray place an actor for each node of the launch."""
         need = self._cluster.need
         alone = job.phase.role in ALONE
-        running = Running(job, self._rig.run)
+        running = RunningLaunch(job, self._rig.run)
         actors = self._actors(running, alone, again=job.phase.again is not None)
         address = actors[0].address.remote() if need.nodes > 1 else None
         for number, actor in enumerate(actors):
             rank = Rank(number, "") if need.nodes > 1 else None
-            order = Order(self._bare, job, need.gpus, rank)
+            order = LaunchOrder(self._bare, job, need.gpus, rank)
             said = actor.perform.options(num_returns="streaming").remote(order, address)
-            running.parts.append(Part(number, actor, said))
+            running.parts.append(NodePart(number, actor, said))
         self._running.append(running)
 
-    def wait(self) -> Finished:
+    def wait(self) -> FinishedJob:
         """The next job that is through, wherever it ran."""
         while not self._through:
             self._hear(WAIT_S)
@@ -78,7 +80,7 @@ class RayPlaces:
         report_over(finished, self._report)
         return finished
 
-    def close(self) -> list[Finished]:
+    def close(self) -> list[FinishedJob]:
         """End every launch, its servers first, and fetch the rest of the logs."""
         for running in self._running:
             running.is_ending = True
@@ -97,7 +99,7 @@ class RayPlaces:
         self._through.clear()
         return through
 
-    def _actors(self, running: Running, alone: bool, again: bool) -> list[Any]:
+    def _actors(self, running: RunningLaunch, alone: bool, again: bool) -> list[Any]:
         """An actor for each node that the launch takes."""
         need = self._cluster.need
         only = {need.resource: A_LITTLE} if need.resource is not None else {}
@@ -165,7 +167,9 @@ class RayPlaces:
                 message = Over(why=_gone(error, part))
             self._take(running, part, message)
 
-    def _take(self, running: Running, part: Part, message: Begun | Phase | LogPart | Over) -> None:
+    def _take(
+        self, running: RunningLaunch, part: NodePart, message: Begun | Phase | LogPart | Over
+    ) -> None:
         if isinstance(message, Phase):
             self._report(replace(message, place=running.name))
         elif isinstance(message, LogPart):
@@ -178,12 +182,12 @@ class RayPlaces:
             if running.is_through:
                 self._end(running)
 
-    def _end(self, running: Running) -> None:
+    def _end(self, running: RunningLaunch) -> None:
         running.bury()
         self._running.remove(running)
         if (refused := running.refused) is not None:
             raise refused
-        self._through.append(Finished(running.job, running.performed()))
+        self._through.append(FinishedJob(running.job, running.performed()))
 
     def _lose_what_fits_nowhere(self) -> None:
         """A launch that no node is left for would wait for ever."""
@@ -196,12 +200,12 @@ class RayPlaces:
                 self._end(running)
 
 
-def _was_cut_off(finished: Finished, ended: list[Running]) -> bool:
+def _was_cut_off(finished: FinishedJob, ended: list[RunningLaunch]) -> bool:
     """Ended by `close` itself: nothing to record."""
     return any(each.job is finished.job and each.was_cut_off for each in ended)
 
 
-def _gone(error: BaseException, part: Part) -> str:
+def _gone(error: BaseException, part: NodePart) -> str:
     """What is known of a part whose worker or node is gone."""
     lines = _COLOURS.sub("", str(error)).strip().splitlines() or ["no more is known"]
     first = lines[-1 if "creation task" in lines[0] else 0]

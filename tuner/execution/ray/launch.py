@@ -10,7 +10,7 @@ from ray.exceptions import RayError
 from ray.util.placement_group import remove_placement_group
 
 from tuner.core.errors import EngineFailure, Failure, UserError
-from tuner.execution.executor import Job, Performed, lost
+from tuner.execution.executor import JobResult, LaunchJob, lost
 from tuner.execution.ray.messages import Begun, LogPart, Over
 from tuner.runs.records import PlaceLine
 from tuner.runs.run_folder import RunFolder
@@ -21,7 +21,7 @@ _VAGUE = (Failure.CRASH, Failure.CLIENT, Failure.HANG, Failure.LAUNCH_TIMEOUT)
 
 
 @dataclass(eq=False)
-class Part:
+class NodePart:
     """What one node has of a launch."""
 
     number: int
@@ -38,12 +38,12 @@ class Part:
 
 
 @dataclass(eq=False)
-class Running:
+class RunningLaunch:
     """One launch."""
 
-    job: Job
+    job: LaunchJob
     folder: RunFolder
-    parts: list[Part] = field(default_factory=list)
+    parts: list[NodePart] = field(default_factory=list)
     group: Any = None
     """Ray's placement group, where it takes several nodes."""
     asked: str | None = None
@@ -55,7 +55,7 @@ class Running:
     """Why the first rank that went had gone, while rank 0 was still there."""
 
     @property
-    def talking(self) -> list[Part]:
+    def talking(self) -> list[NodePart]:
         """Parts that have not said their last."""
         return [part for part in self.parts if part.over is None]
 
@@ -85,12 +85,12 @@ class Running:
         over = self.parts[0].over
         return self.is_ending and (over is None or over.performed is None)
 
-    def log(self, part: Part) -> Path:
+    def log(self, part: NodePart) -> Path:
         """`logs/0004.log`, `logs/0004.rank1.log`."""
         log = self.folder.log_file(self.job.launch_id)
         return log if part.number == 0 else log.with_name(f"{log.stem}.rank{part.number}.log")
 
-    def write(self, part: Part, piece: LogPart) -> None:
+    def write(self, part: NodePart, piece: LogPart) -> None:
         """Bring a piece of a log home."""
         log = self.log(part)
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -99,14 +99,14 @@ class Running:
             file.write(piece.data)
             file.truncate()
 
-    def begun(self, part: Part, said: Begun, all_running: "list[Running]") -> None:
+    def begun(self, part: NodePart, said: Begun, all_running: "list[RunningLaunch]") -> None:
         """A part has its node."""
         part.host, part.node, part.gpus = said.host, said.node, said.gpus
         for other in all_running:
             if other is not self and any(p.node == said.node for p in other.parts):
                 self.alone = other.alone = False
 
-    def over(self, part: Part, said: Over) -> None:
+    def over(self, part: NodePart, said: Over) -> None:
         """A part has said its last; the others cannot go on without it."""
         part.over = said
         if said.why is not None:
@@ -119,7 +119,7 @@ class Running:
             self._first = self._first or _cause(part)
             _tell(self.parts[0], "abort")
 
-    def performed(self) -> Performed:
+    def performed(self) -> JobResult:
         """What came of it."""
         over = self.parts[0].over
         assert over is not None
@@ -129,7 +129,7 @@ class Running:
             done = self._explained(over.performed, over.aborted)
         return replace(done, place=self._place())
 
-    def _explained(self, done: Performed, aborted: bool) -> Performed:
+    def _explained(self, done: JobResult, aborted: bool) -> JobResult:
         """The death of another rank in the place of what rank 0 saw of it."""
         seen, first = done.attempt.failure, self._first
         if seen is None or first is None:
@@ -155,12 +155,12 @@ class Running:
                 remove_placement_group(self.group)
 
 
-def _tell(part: Part, what: str) -> None:
+def _tell(part: NodePart, what: str) -> None:
     with suppress(RayError):
         getattr(part.actor, what).remote()
 
 
-def _cause(part: Part) -> EngineFailure:
+def _cause(part: NodePart) -> EngineFailure:
     """Why a rank went."""
     over = part.over
     assert over is not None

@@ -22,10 +22,10 @@ from typing import Any
 from tuner.config.loader import LoadedSweep
 from tuner.config.schema import ModelSpec, ServerSpec
 from tuner.core.errors import EngineFailure, UserError
-from tuner.execution.executor import Job, perform
-from tuner.execution.launch import Rig, config_of
-from tuner.execution.ray.messages import Order, Over
-from tuner.execution.step_blocks import block_of
+from tuner.execution.executor import LaunchJob, perform
+from tuner.execution.launch import LaunchContext, phase_config
+from tuner.execution.ray.messages import LaunchOrder, Over
+from tuner.execution.step_blocks import partial_block
 from tuner.server.base import Checked, Command, Engine, Rank, Server, ServerConfig, Tokenised
 from tuner.server.pid_file import SUFFIX, processes_left
 
@@ -34,10 +34,10 @@ ABORT = "abort"
 CHECK_S = 0.2
 
 
-class Keeper:
+class LaunchProcess:
     """Performs one order; `home` is the connection."""
 
-    def __init__(self, home: "Connection[Any, Any]", order: Order) -> None:
+    def __init__(self, home: "Connection[Any, Any]", order: LaunchOrder) -> None:
         self._home, self._order = home, order
         self._aborting = threading.Event()
 
@@ -105,12 +105,12 @@ class _Ranked:
         return self._engine.tokenise(model, server, prompts)
 
 
-def _work(rig: Rig, job: Job) -> EngineFailure:
+def _work(rig: LaunchContext, job: LaunchJob) -> EngineFailure:
     """Run a rank that answers nobody until it ends; why it did."""
-    config = config_of(rig.sweep, job.phase)
+    config = phase_config(rig.sweep, job.phase)
     if job.along:
         assert job.phase.point is not None
-        config = block_of((job.phase.point, *job.along)).config(rig.sweep)
+        config = partial_block((job.phase.point, *job.along)).config(rig.sweep)
     try:
         server = rig.engine.launch(config, rig.run.log_file(job.launch_id), job.launch_id)
     except EngineFailure as failure:
@@ -149,7 +149,7 @@ def main(fd: int) -> None:
     with suppress(EOFError, OSError):
         order = home.recv()
         try:
-            Keeper(home, order).run()
+            LaunchProcess(home, order).run()
         except KeyboardInterrupt:
             try:
                 home.send(Over())

@@ -3,18 +3,18 @@
 from dataclasses import dataclass
 
 from tuner.core.errors import EngineFailure, UserError
-from tuner.execution.executor import Job, Performed
-from tuner.execution.launch import Rig
+from tuner.execution.executor import JobResult, LaunchJob
+from tuner.execution.launch import LaunchContext
 from tuner.server.base import Rank
 
 
 @dataclass(frozen=True)
-class Order:
+class LaunchOrder:
     """A launch, or the part of one that is a node's."""
 
-    rig: Rig
+    rig: LaunchContext
     """`job.bare`; its run folder is replaced by one of the node."""
-    job: Job
+    job: LaunchJob
     gpus: int
     """Of those that Ray gave, the first so many are used; a launch alone is given more."""
     rank: Rank | None = None
@@ -45,7 +45,7 @@ class LogPart:
 class Over:
     """Nothing of it runs any more, and this is the last that is said of it."""
 
-    performed: Performed | None = None
+    performed: JobResult | None = None
     """Of a launch, or of its rank 0; None where it was ended, or is gone (`why`)."""
     failure: EngineFailure | None = None
     """Of another rank: why it ended by itself."""

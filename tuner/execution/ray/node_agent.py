@@ -21,7 +21,7 @@ import ray
 from tuner.core.errors import UserError
 from tuner.execution.progress import Phase
 from tuner.execution.ray.launch_process import ABORT
-from tuner.execution.ray.messages import Begun, LogPart, Order, Over
+from tuner.execution.ray.messages import Begun, LaunchOrder, LogPart, Over
 from tuner.runs.crash_recovery import try_lock
 from tuner.runs.run_folder import RunFolder
 from tuner.server.pid_file import end_left_behind
@@ -36,11 +36,11 @@ _LOCK = "held"
 _THREADS = "OMP_NUM_THREADS"
 
 
-class Held:
+class NodeLaunch:
     """One launch on this node. `messages` is to be gone through once; `end` and `abort` may be
     called from another thread meanwhile."""
 
-    def __init__(self, order: Order, environment: Mapping[str, str]) -> None:
+    def __init__(self, order: LaunchOrder, environment: Mapping[str, str]) -> None:
         """Starts the process. Raises UserError where there is no folder for it to work in."""
         clear_left_behind()
         self._folder = Path(tempfile.mkdtemp(prefix="launch-", dir=_parent()))
@@ -80,7 +80,7 @@ class Held:
                         continue
                     over = said
             except (EOFError, OSError):
-                over = Over(why=None if self._is_ending else self._last_words())
+                over = Over(why=None if self._is_ending else self._last_lines())
             yield from self._grown()
         self._bury()
         yield from self._whole()
@@ -128,7 +128,7 @@ class Held:
         for footprint in self._run.running:
             end_left_behind(footprint)
 
-    def _last_words(self) -> str:
+    def _last_lines(self) -> str:
         with suppress(OSError):
             said = (self._folder / "words").read_text(errors="replace").strip()
             if said:
@@ -191,7 +191,7 @@ class OnNode:
     calls in another."""
 
     def __init__(self) -> None:
-        self._held: Held | None = None
+        self._held: NodeLaunch | None = None
         self._lock = threading.Lock()
         self._is_ended = self._is_aborted = False
 
@@ -200,7 +200,7 @@ class OnNode:
         return f"{ray.util.get_node_ip_address()}:{free_port()}"
 
     def perform(
-        self, order: Order, address: str | None = None
+        self, order: LaunchOrder, address: str | None = None
     ) -> Iterator[Begun | Phase | LogPart | Over]:
         """Launch, measure and stop; `address` is where the ranks of one server meet."""
         if order.rank is not None and address is not None:
@@ -215,7 +215,7 @@ class OnNode:
                 yield Over()
                 return
             try:
-                self._held = Held(order, environment)
+                self._held = NodeLaunch(order, environment)
             except UserError as error:
                 yield Over(refused=error)
                 return

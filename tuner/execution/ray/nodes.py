@@ -12,11 +12,11 @@ from ray.exceptions import RayError
 from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 from tuner import __version__
-from tuner.config.reserved_flags import nodes_of
+from tuner.config.reserved_flags import node_count
 from tuner.config.schema import Sweep
 from tuner.core.errors import UserError
 from tuner.execution.ray.messages import Begun
-from tuner.runs.gpu_lock import gpus_of
+from tuner.runs.gpu_lock import gpu_count
 from tuner.runs.machine import machine_facts
 
 REACH_LIMIT_S = 5.0
@@ -40,7 +40,7 @@ class Need:
     @classmethod
     def of(cls, sweep: Sweep, resource: str | None = None) -> "Need":
         """Of each server of the sweep. Raises UserError for one that needs no GPUs."""
-        nodes, gpus = nodes_of(sweep), gpus_of(sweep)
+        nodes, gpus = node_count(sweep), gpu_count(sweep)
         if gpus < 1:
             raise UserError("--ray places servers by the GPUs that they need, and these need none")
         return cls(gpus // nodes, nodes, resource)

@@ -9,11 +9,11 @@ from typing import Any
 
 from tuner.metrics.samples import Window
 from tuner.metrics.warnings import answers, clocks, engine_counters, speculation, speed
-from tuner.metrics.warnings.warning import Context, Doubt, Level
+from tuner.metrics.warnings.warning import CheckResult, Context, Level
 
-__all__ = ["Context", "Doubt", "doubts"]
+__all__ = ["CheckResult", "Context", "doubts"]
 
-_CHECKS: tuple[Callable[[Level], Iterator[Doubt]], ...] = (
+_CHECKS: tuple[Callable[[Level], Iterator[CheckResult]], ...] = (
     answers.failed_requests,
     answers.token_counts,
     answers.unequal_lengths,
@@ -40,7 +40,9 @@ _CHECKS: tuple[Callable[[Level], Iterator[Doubt]], ...] = (
 )
 
 
-def doubts(windows: Sequence[Window], metrics: Mapping[str, Any], context: Context) -> list[Doubt]:
+def doubts(
+    windows: Sequence[Window], metrics: Mapping[str, Any], context: Context
+) -> list[CheckResult]:
     """All doubts about one concurrency level; `metrics` is what `summarise` made of `windows`."""
     samples = [sample for window in windows for sample in window.samples]
     level = Level(windows, samples, metrics, context)

@@ -6,18 +6,18 @@ from statistics import mean
 from tuner.metrics.output_comparison import BLOCK, looped_share
 from tuner.metrics.samples import RequestSample, Window
 from tuner.metrics.statistics import complete
-from tuner.metrics.warnings.warning import Doubt, Level
+from tuner.metrics.warnings.warning import CheckResult, Level
 
 MAX_LENGTH_DIFFERENCE = 0.05
 MAX_LOOPED = 0.10
 """Of the answers, those that are a loop for half of their length or more."""
 
 
-def failed_requests(level: Level) -> Iterator[Doubt]:
+def failed_requests(level: Level) -> Iterator[CheckResult]:
     """Requests that failed or were cut short, and load that was not sent."""
     errors = [sample.error for sample in level.samples if sample.error is not None]
     if errors:
-        yield Doubt(
+        yield CheckResult(
             "failed requests",
             "doubt",
             f"{len(errors)} of {len(level.samples)} requests failed or were cut short, the first: "
@@ -25,7 +25,7 @@ def failed_requests(level: Level) -> Iterator[Doubt]:
             "see the server's log, and lower the concurrency if it is overloaded",
         )
     for reason in dict.fromkeys(window.stopped for window in level.windows if window.stopped):
-        yield Doubt(
+        yield CheckResult(
             "stopped early",
             "doubt",
             f"the rest of a window was not sent because {reason}",
@@ -33,13 +33,13 @@ def failed_requests(level: Level) -> Iterator[Doubt]:
         )
 
 
-def token_counts(level: Level) -> Iterator[Doubt]:
+def token_counts(level: Level) -> Iterator[CheckResult]:
     """Streams against the engine's final counts; cut streams have no final count."""
     ended = [s for s in level.samples if s.finish_reason and s.engine_tokens is not None]
     unequal = [s for s in ended if s.tokens != s.engine_tokens]
     if unequal:
         first = unequal[0]
-        yield Doubt(
+        yield CheckResult(
             "token counts",
             "doubt",
             f"in {len(unequal)} of {len(ended)} requests the engine's token count differs from "
@@ -49,7 +49,7 @@ def token_counts(level: Level) -> Iterator[Doubt]:
         )
 
 
-def unequal_lengths(level: Level) -> Iterator[Doubt]:
+def unequal_lengths(level: Level) -> Iterator[CheckResult]:
     """Answers that end by themselves, at other lengths than the baseline's."""
     own, below = _lengths(level.windows), _lengths(level.context.baseline)
     shared = sorted(own.keys() & below.keys())
@@ -60,7 +60,7 @@ def unequal_lengths(level: Level) -> Iterator[Doubt]:
         return
     stopped = sum(sample.finish_reason == "stop" for sample in level.samples)
     word = "shorter" if here < there else "longer"
-    yield Doubt(
+    yield CheckResult(
         "unequal lengths",
         "doubt",
         f"answers are {abs(here / there - 1):.0%} {word} than the baseline's ({here:.0f} tokens "
@@ -78,14 +78,14 @@ def _lengths(windows: Sequence[Window]) -> Mapping[str, float]:
     return {prompt: mean(each) for prompt, each in tokens.items()}
 
 
-def other_prompts(level: Level) -> Iterator[Doubt]:
+def other_prompts(level: Level) -> Iterator[CheckResult]:
     """The engine counts other prompt tokens than the baseline's, so it was asked something else."""
     here, below = (_prompt_tokens(windows) for windows in (level.windows, level.context.baseline))
     known = here.keys() & below.keys()
     off = [name for name in known if here[name] != below[name]]
     if off:
         name = min(off)
-        yield Doubt(
+        yield CheckResult(
             "other prompts",
             "doubt",
             f"{len(off)} of {len(known)} prompts have other tokens than the baseline's had, {name} "
@@ -103,14 +103,14 @@ def _prompt_tokens(windows: Sequence[Window]) -> dict[str, int]:
     }
 
 
-def loops(level: Level) -> Iterator[Doubt]:
+def loops(level: Level) -> Iterator[CheckResult]:
     """Answers that repeat a few tokens: any draft guesses those."""
     shares = [_looped(sample) for sample in level.samples]
     known = [share for share in shares if share is not None]
     looping = [share for share in known if share >= 0.5]
     if not known or len(looping) / len(known) <= MAX_LOOPED:
         return
-    yield Doubt(
+    yield CheckResult(
         "looping answers",
         "doubt",
         f"{len(looping)} of {len(known)} answers repeat a few tokens for half of their length or "
@@ -126,10 +126,10 @@ def _looped(sample: RequestSample) -> float | None:
     return looped_share(ids) if ids is not None and len(ids) >= BLOCK else None
 
 
-def tokenisation(level: Level) -> Iterator[Doubt]:
+def tokenisation(level: Level) -> Iterator[CheckResult]:
     """What was doubtful when the prompts were rendered."""
     if level.context.tokenise_doubt is not None:
-        yield Doubt(
+        yield CheckResult(
             "tokenisation",
             "doubt",
             level.context.tokenise_doubt,
@@ -137,10 +137,10 @@ def tokenisation(level: Level) -> Iterator[Doubt]:
         )
 
 
-def random_prompts(level: Level) -> Iterator[Doubt]:
+def random_prompts(level: Level) -> Iterator[CheckResult]:
     """Prompts that are no text tell nothing of acceptance; the baseline has none."""
     if level.context.random_words is not None and level.context.num_steps is not None:
-        yield Doubt(
+        yield CheckResult(
             "random prompts",
             "note",
             f"{level.context.random_words}, so acceptance and speed-up tell nothing of traffic",

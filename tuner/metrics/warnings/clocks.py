@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tuner.metrics.level_metrics import clocks_by_gpu, gpu_figures
-from tuner.metrics.warnings.warning import Doubt, Level
+from tuner.metrics.warnings.warning import CheckResult, Level
 
 MAX_CLOCK_DIFFERENCE = 0.03
 """Between the medians of a candidate's and the baseline's SM clocks at the same concurrency."""
@@ -19,7 +19,7 @@ _SLOWED = {
 }
 
 
-def other_clock(level: Level) -> Iterator[Doubt]:
+def other_clock(level: Level) -> Iterator[CheckResult]:
     """Clocks unlike the baseline's, except where this load's own power explains the lower one."""
     here, below = level.metrics, gpu_figures(level.context.baseline)
     own, base = here["gpu_clock_mhz"], below["gpu_clock_mhz"]
@@ -28,7 +28,7 @@ def other_clock(level: Level) -> Iterator[Doubt]:
     slower = here if own < base else below
     if (slower["gpu_power_cap_share"] or 0.0) >= MOSTLY_CAPPED and not _slowdowns(slower):
         return
-    yield Doubt(
+    yield CheckResult(
         "GPU clock",
         "doubt",
         f"the median SM clock is {own:.0f} MHz, {abs(own / base - 1):.0%} "
@@ -40,7 +40,7 @@ def other_clock(level: Level) -> Iterator[Doubt]:
     )
 
 
-def uneven_clocks(level: Level) -> Iterator[Doubt]:
+def uneven_clocks(level: Level) -> Iterator[CheckResult]:
     """One GPU slower than the others, unless power, of which one may need more, explains it."""
     clocks = clocks_by_gpu(level.windows)
     capped = level.metrics["gpu_power_cap_share"] or 0.0
@@ -48,7 +48,7 @@ def uneven_clocks(level: Level) -> Iterator[Doubt]:
         return
     slowest, fastest = min(clocks, key=clocks.__getitem__), max(clocks.values())
     if 1 - clocks[slowest] / fastest > MAX_CLOCK_DIFFERENCE:
-        yield Doubt(
+        yield CheckResult(
             "uneven GPU clocks",
             "note",
             f"GPU {slowest} runs at {clocks[slowest]:.0f} MHz (median) and the fastest of the "
@@ -57,13 +57,13 @@ def uneven_clocks(level: Level) -> Iterator[Doubt]:
         )
 
 
-def slowed_down(level: Level) -> Iterator[Doubt]:
+def slowed_down(level: Level) -> Iterator[CheckResult]:
     """Heat or the power supply slowed a GPU down."""
     found = _slowdowns(level.metrics)
     if not found:
         return
     told = ", ".join(f"{words} in {share:.0%}" for words, share in found.items())
-    yield Doubt(
+    yield CheckResult(
         "GPU slowed down",
         "doubt",
         f"{told} of the readings (up to {_degrees(level.metrics)}, SM clock down to "
@@ -72,7 +72,7 @@ def slowed_down(level: Level) -> Iterator[Doubt]:
     )
 
 
-def power_cap(level: Level) -> Iterator[Doubt]:
+def power_cap(level: Level) -> Iterator[CheckResult]:
     """The power limit holds the clock down: normal under load, and part of the configuration."""
     share = level.metrics["gpu_power_cap_share"] or 0.0
     if share < CAPPED:
@@ -80,7 +80,7 @@ def power_cap(level: Level) -> Iterator[Doubt]:
     own, base = level.metrics["gpu_clock_mhz"], gpu_figures(level.context.baseline)["gpu_clock_mhz"]
     clocks = [f"median SM clock {own:.0f} MHz"] if own else []
     clocks += [f"the baseline's {base:.0f}"] if base else []
-    yield Doubt(
+    yield CheckResult(
         "power cap",
         "note",
         f"in {share:.0%} of the readings the power limit holds a GPU's clock down "

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 from tuner.metrics.level_metrics import accept_length
 from tuner.metrics.samples import Window
 from tuner.metrics.statistics import decode_time
-from tuner.metrics.warnings.warning import Doubt, Level
+from tuner.metrics.warnings.warning import CheckResult, Level
 
 MAX_REQUEST_DIFFERENCE = 0.02
 """Of a figure that the engine sends with each request, from the same counts."""
@@ -18,13 +18,13 @@ FASTER = 1.5
 as fast as the client's fastest."""
 
 
-def disagreement(level: Level) -> Iterator[Doubt]:
+def disagreement(level: Level) -> Iterator[CheckResult]:
     """The first way in which engine and client differ by more than their definitions do."""
     found = _requests(level) or next(filter(None, map(_window, level.windows)), None)
     found = found or _throughput(level)
     if found is not None:
         words, remedy = found
-        yield Doubt("engine and client disagree", "doubt", words, remedy)
+        yield CheckResult("engine and client disagree", "doubt", words, remedy)
 
 
 def _requests(level: Level) -> tuple[str, str] | None:
@@ -82,7 +82,7 @@ def _throughput(level: Level) -> tuple[str, str] | None:
     return None
 
 
-def silent_ranks(level: Level) -> Iterator[Doubt]:
+def silent_ranks(level: Level) -> Iterator[CheckResult]:
     """Data-parallel ranks whose counters the server leaves out."""
     for window in level.windows:
         counters = window.engine
@@ -93,7 +93,7 @@ def silent_ranks(level: Level) -> Iterator[Doubt]:
             telling = counters.accept_lengths
         silent = counters.ranks - sum(each is not None for each in telling)
         if silent > 0:
-            yield Doubt(
+            yield CheckResult(
                 "silent ranks",
                 "note",
                 f"{silent} of {counters.ranks} data-parallel ranks have no counters after a window "

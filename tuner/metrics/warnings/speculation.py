@@ -3,13 +3,13 @@
 from collections.abc import Callable, Iterator
 
 from tuner.metrics.samples import SpecCounts
-from tuner.metrics.warnings.warning import Doubt, Level
+from tuner.metrics.warnings.warning import CheckResult, Level
 
 NO_ACCEPTANCE = 1.05
 LOW_ACCEPT_RATE = 0.25
 
 
-def counts(level: Level) -> Iterator[Doubt]:
+def counts(level: Level) -> Iterator[CheckResult]:
     """The engine's counts of verifies and accepted drafts are not those of the tokens that came.
 
     Prefill gives one token, each verify its accepted drafts and a bonus. The last verify may have
@@ -23,7 +23,7 @@ def counts(level: Level) -> Iterator[Doubt]:
             if sample.spec
         )
         if wrong:
-            yield Doubt(
+            yield CheckResult(
                 "speculative counts",
                 "doubt",
                 f"in {wrong} of {len(ended)} requests {what}, so its acceptance figures are not to "
@@ -61,7 +61,7 @@ _CONTRADICTIONS: tuple[tuple[Callable[[SpecCounts, int, int | None], bool], str]
 )
 
 
-def acceptance(level: Level) -> Iterator[Doubt]:
+def acceptance(level: Level) -> Iterator[CheckResult]:
     """No verify at all, or drafts that are hardly ever accepted."""
     steps = level.context.num_steps
     if steps is None:
@@ -69,21 +69,21 @@ def acceptance(level: Level) -> Iterator[Doubt]:
     accept_length, first = level.metrics["accept_length"], level.metrics["accept_rate_first"]
     if accept_length is None:
         if any(sample.error is None for sample in level.samples):
-            yield Doubt(
+            yield CheckResult(
                 "speculation not in effect",
                 "doubt",
                 f"num_steps is {steps} and the engine reports no verify",
                 "look in the server's log whether it switched speculation off",
             )
     elif accept_length < NO_ACCEPTANCE:
-        yield Doubt(
+        yield CheckResult(
             "accept length",
             "doubt",
             f"accept length is {accept_length:.2f}, hardly a draft is accepted: a wiring fault",
             "check that the draft belongs to this target, and which hidden states it is wired to",
         )
     elif first is not None and first < LOW_ACCEPT_RATE:
-        yield Doubt(
+        yield CheckResult(
             "accept rate",
             "doubt",
             f"only {first:.0%} of first drafts are accepted; a rate far below the draft's "

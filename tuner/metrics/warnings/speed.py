@@ -9,7 +9,7 @@ from tuner.metrics import request_rate
 from tuner.metrics.level_metrics import short
 from tuner.metrics.request_rate import client_lateness, is_overloaded
 from tuner.metrics.statistics import complete, output_tok_s
-from tuner.metrics.warnings.warning import Doubt, Level
+from tuner.metrics.warnings.warning import CheckResult, Level
 
 MIN_TOKENS = 1000
 MAX_HALF_WIDTH = 0.03
@@ -20,11 +20,11 @@ MAX_COLD_DIFFERENCE = 0.10
 MAX_PREFILL = 0.5
 
 
-def too_few_tokens(level: Level) -> Iterator[Doubt]:
+def too_few_tokens(level: Level) -> Iterator[CheckResult]:
     """Less than any speed can be told from."""
     tokens = level.metrics["completion_tokens"]
     if tokens < MIN_TOKENS:
-        yield Doubt(
+        yield CheckResult(
             "too few tokens",
             "note",
             f"{tokens} tokens are few to judge by",
@@ -33,14 +33,14 @@ def too_few_tokens(level: Level) -> Iterator[Doubt]:
         )
 
 
-def noisy(level: Level) -> Iterator[Doubt]:
+def noisy(level: Level) -> Iterator[CheckResult]:
     """One window does not show noise: its interval is the spread between prompts."""
     value, low, high = (level.metrics[f"output_tok_s{end}"] for end in ("", "_low", "_high"))
     if len(level.windows) < 2 or not value or low is None or high is None:
         return
     half_width = (high - low) / 2 / value
     if half_width > MAX_HALF_WIDTH:
-        yield Doubt(
+        yield CheckResult(
             "noisy",
             "doubt",
             f"the 95 % interval of output_tok_s is ±{half_width:.1%} wide over "
@@ -50,13 +50,13 @@ def noisy(level: Level) -> Iterator[Doubt]:
         )
 
 
-def client_bound(level: Level) -> Iterator[Doubt]:
+def client_bound(level: Level) -> Iterator[CheckResult]:
     """The load client's one thread is busy."""
     share, what = level.metrics["client_cpu_share"], "concurrency"
     if level.context.request_rate is not None:
         what = "rate"
     if share is not None and share > MAX_CLIENT_CPU_SHARE:
-        yield Doubt(
+        yield CheckResult(
             "client-bound",
             "doubt",
             f"the load client used {share:.0%} of the one core it can use, so it may be what is "
@@ -65,14 +65,14 @@ def client_bound(level: Level) -> Iterator[Doubt]:
         )
 
 
-def late_client(level: Level) -> Iterator[Doubt]:
+def late_client(level: Level) -> Iterator[CheckResult]:
     """Requests at a rate that a busy client sends too late, which a mean CPU share hides."""
     late, first = client_lateness(level.windows), level.metrics["ttft_ms_p50"]
     if not late or not first:
         return
     worst = 1000 * float(np.percentile(late, 90))
     if worst > MIN_LATENESS_MS and worst > MAX_LATENESS * first:
-        yield Doubt(
+        yield CheckResult(
             "late client",
             "doubt",
             f"a tenth of the requests for which a stream was free were sent {worst:.0f} ms and "
@@ -82,7 +82,7 @@ def late_client(level: Level) -> Iterator[Doubt]:
         )
 
 
-def overloaded(level: Level) -> Iterator[Doubt]:
+def overloaded(level: Level) -> Iterator[CheckResult]:
     """Requests come faster than the server answers them."""
     asked = level.context.request_rate
     if asked is None or not is_overloaded(level.metrics):
@@ -93,7 +93,7 @@ def overloaded(level: Level) -> Iterator[Doubt]:
     at_cap = request_rate.reached_cap(level.metrics)
     turns = level.metrics[request_rate.TURNS] or 1.0
     what = "requests" if turns == 1 else f"conversations (of {turns:.3g} requests)"
-    yield Doubt(
+    yield CheckResult(
         "overload",
         "doubt",
         f"{short(asked)} {what} a second were asked for, {short(came)} came and {short(served)} "
@@ -105,7 +105,7 @@ def overloaded(level: Level) -> Iterator[Doubt]:
     )
 
 
-def few_arrivals(level: Level) -> Iterator[Doubt]:
+def few_arrivals(level: Level) -> Iterator[CheckResult]:
     """Too few to see a queue grow: then nothing is said of an overload."""
     if level.context.request_rate is None or level.metrics[request_rate.CAME] is not None:
         return
@@ -113,7 +113,7 @@ def few_arrivals(level: Level) -> Iterator[Doubt]:
     what = "requests" if turns == 1 else "conversations"
     most = max((sum(s.due is not None for s in each.samples) for each in level.windows), default=0)
     if most < request_rate.MIN_ARRIVALS:
-        yield Doubt(
+        yield CheckResult(
             "few arrivals",
             "note",
             f"{most} {what} came in a window: too few to tell whether the server kept up",
@@ -121,7 +121,7 @@ def few_arrivals(level: Level) -> Iterator[Doubt]:
         )
 
 
-def cold_cache(level: Level) -> Iterator[Doubt]:
+def cold_cache(level: Level) -> Iterator[CheckResult]:
     """The first window against the others: against each of them, since another odd one is noise."""
     speeds = [speed for each in level.windows if (speed := output_tok_s([each])) is not None]
     rest = output_tok_s(level.windows[1:])
@@ -130,7 +130,7 @@ def cold_cache(level: Level) -> Iterator[Doubt]:
     first, *others = speeds
     difference = first / rest - 1
     if first / min(others) - 1 < -MAX_COLD_DIFFERENCE:
-        yield Doubt(
+        yield CheckResult(
             "cold cache",
             "note",
             f"the first window was {-difference:.0%} slower than the others: kernels and caches "
@@ -138,7 +138,7 @@ def cold_cache(level: Level) -> Iterator[Doubt]:
             "raise measure.warmup_requests",
         )
     elif first / max(others) - 1 > MAX_COLD_DIFFERENCE:
-        yield Doubt(
+        yield CheckResult(
             "slowing down",
             "note",
             f"the first window was {difference:.0%} faster than the others: something else uses "
@@ -147,13 +147,13 @@ def cold_cache(level: Level) -> Iterator[Doubt]:
         )
 
 
-def prefill_bound(level: Level) -> Iterator[Doubt]:
+def prefill_bound(level: Level) -> Iterator[CheckResult]:
     """Most of the time goes by before the first token, which speculation does not touch."""
     whole = [sample for sample in complete(level.windows) if sample.chunk_times]
     total = sum(sample.ended - sample.sent for sample in whole)
     waiting = sum(sample.chunk_times[0] - sample.sent for sample in whole)
     if total > 0 and waiting / total > MAX_PREFILL:
-        yield Doubt(
+        yield CheckResult(
             "mostly prefill",
             "note",
             f"{waiting / total:.0%} of the requests' time is before their first token (prefill and "

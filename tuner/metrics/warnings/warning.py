@@ -8,7 +8,7 @@ from tuner.metrics.samples import RequestSample, Window
 
 
 @dataclass(frozen=True)
-class Doubt:
+class CheckResult:
     """A reason to distrust a number (`doubt`) or something to know about it (`note`)."""
 
     check: str

@@ -13,9 +13,9 @@ from tuner.analysis.cycle_breakdown import (
     PLAIN,
     TOKENS,
     Cycles,
-    Taken,
+    CycleTimes,
 )
-from tuner.analysis.run_results import Findings
+from tuner.analysis.run_results import RunView
 from tuner.report.figures import style
 from tuner.report.figures.style import GREY, SERIES, VERMILLION, Drawn
 
@@ -30,7 +30,7 @@ _LOOKS = {
 """Colour and hatch; hatched is what could not be told apart."""
 
 
-def cycle_parts(findings: Findings, folder: Path) -> Drawn | None:
+def cycle_parts(findings: RunView, folder: Path) -> Drawn | None:
     """Stacked parts of the baseline's step and of a cycle of each chain of the best's block."""
     cycles = Cycles(findings)
     levels = cycles.levels
@@ -51,7 +51,7 @@ def cycle_parts(findings: Findings, folder: Path) -> Drawn | None:
 _MEASURED = "measured"
 
 
-def _bars(ax: Axes, shown: list[Taken]) -> None:
+def _bars(ax: Axes, shown: list[CycleTimes]) -> None:
     plain = shown[0].even.plain_ms
     stacks = [[(PLAIN, plain)], *(each.parts for each in shown)]
     places = range(len(stacks))
@@ -83,7 +83,7 @@ def _bars(ax: Axes, shown: list[Taken]) -> None:
     ax.set_ylabel("ms per cycle")
 
 
-def _name(taken: Taken) -> str:
+def _name(taken: CycleTimes) -> str:
     point = taken.measured.point
     if point is None or point.num_steps is None:
         return "no steps"

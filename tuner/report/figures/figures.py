@@ -7,8 +7,8 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from tuner.analysis.run_results import Findings, Measured
-from tuner.metrics.level_metrics import speed_words
+from tuner.analysis.run_results import Result, RunView
+from tuner.metrics.level_metrics import metric_heading
 from tuner.report.figures import style
 from tuner.report.figures.cycle import cycle_parts
 from tuner.report.figures.load import speedup_by_load
@@ -21,7 +21,7 @@ TOP = 10
 """Configurations in the figure of speed-ups."""
 
 
-def draw_figures(findings: Findings, folder: Path) -> list[Drawn]:
+def draw_figures(findings: RunView, folder: Path) -> list[Drawn]:
     """Write every figure that has something to show into `folder`."""
     with style.style():
         drawn = [
@@ -36,7 +36,7 @@ def draw_figures(findings: Findings, folder: Path) -> list[Drawn]:
     return [figure for figure in drawn if figure is not None]
 
 
-def speedups(findings: Findings, folder: Path) -> Drawn | None:
+def speedups(findings: RunView, folder: Path) -> Drawn | None:
     """The best configurations' speed-ups with their intervals, as bars from the baseline."""
     shown = list(islice((c for c in findings.ranked if c.speedups), TOP))
     levels = sorted({level for each in shown for level in each.speedups})
@@ -54,7 +54,7 @@ def speedups(findings: Findings, folder: Path) -> Drawn | None:
         ax.set_yticks(range(len(shown)), labels if index % 2 == 0 else [""] * len(shown))
         ax.grid(False, axis="y")
         ax.margins(x=0.18)
-    ratio_of = f"ratio of {speed_words(findings.metric)}, 95 % interval"
+    ratio_of = f"ratio of {metric_heading(findings.metric)}, 95 % interval"
     figure.supxlabel(f"speed-up over no speculation ({ratio_of})", fontsize=9)
     style.title(figure, f"Speed-up of the best configurations{common}", findings.simulated)
     return style.save(figure, folder, "speedup", "Speed-up of the best configurations")
@@ -89,7 +89,7 @@ def _speedup_bar(ax: Axes, row: int, value: float, low: float | None, high: floa
     )
 
 
-def acceptance_by_position(findings: Findings, folder: Path) -> Drawn | None:
+def acceptance_by_position(findings: RunView, folder: Path) -> Drawn | None:
     """P(accepted >= j) of the best configuration and its neighbours in num_steps."""
     level = findings.levels[0] if findings.levels else 0
     name = "accept_rate_by_position"
@@ -123,7 +123,7 @@ def acceptance_by_position(findings: Findings, folder: Path) -> Drawn | None:
     return style.save(figure, folder, name, "Acceptance by position in the draft")
 
 
-def history(findings: Findings, folder: Path) -> Drawn | None:
+def history(findings: RunView, folder: Path) -> Drawn | None:
     """The objective of each trial in the order measured, and the best so far."""
     values = findings.history()
     measured = [(trial, value) for trial, value in values if value is not None]
@@ -158,12 +158,12 @@ def history(findings: Findings, folder: Path) -> Drawn | None:
     ax.set_xlabel("trial")
     ax.set_ylabel("speed-up over no speculation")
     style.legend(figure, ax)
-    words = style.wrapped(f"Optimisation history, {findings.objective_words()}", 90)
+    words = style.wrapped(f"Optimisation history, {findings.describe_objective()}", 90)
     style.title(figure, words, findings.simulated)
     return style.save(figure, folder, "history", "Speed-up of each trial and the best so far")
 
 
-def _short_labels(shown: Sequence[Measured]) -> tuple[str, list[str]]:
+def _short_labels(shown: Sequence[Result]) -> tuple[str, list[str]]:
     """What all of them share, for the title, and what tells each apart, for the axis."""
     parts = [each.label.split(", ") for each in shown if each.point is not None]
     common = [part for part in parts[0] if all(part in each for each in parts)] if parts else []

@@ -8,14 +8,14 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from tuner.analysis.run_results import Findings, Measured
+from tuner.analysis.run_results import Result, RunView
 from tuner.config.load_level import Level, named
 from tuner.report.figures import style
 from tuner.report.figures.style import BLUE, GREY, MARKERS, SERIES, Drawn
 from tuner.report.formatting import number
 
 
-def tok_s_by_steps(findings: Findings, folder: Path) -> Drawn | None:
+def tok_s_by_steps(findings: RunView, folder: Path) -> Drawn | None:
     """Output tok/s of every configuration by its num_steps, with intervals.
 
     Joined are those that differ from the best in num_steps alone, the best of each count.
@@ -38,7 +38,7 @@ def tok_s_by_steps(findings: Findings, folder: Path) -> Drawn | None:
     return style.save(figure, folder, "tok_s_by_steps", f"{words} by number of draft steps")
 
 
-def accept_length_by_steps(findings: Findings, folder: Path) -> Drawn | None:
+def accept_length_by_steps(findings: RunView, folder: Path) -> Drawn | None:
     """Accept length by num_steps at the lowest concurrency, a series for each eagle_topk."""
     shown = _with_steps(findings.ranked)
     level = next(
@@ -81,7 +81,7 @@ MOST_DRAWN = 1000
 """Configurations in a figure, the best ones, beside those that are joined by a line."""
 
 
-def _with_steps(measured: Sequence[Measured]) -> list[Measured]:
+def _with_steps(measured: Sequence[Result]) -> list[Result]:
     """Those with steps; of very many the best, and what differs from the first in steps alone."""
     found = [c for c in measured if c.point is not None and c.point.num_steps is not None]
     if len(found) <= MOST_DRAWN:
@@ -91,7 +91,7 @@ def _with_steps(measured: Sequence[Measured]) -> list[Measured]:
     return [*found[:MOST_DRAWN], *rest]
 
 
-def _steps(measured: Measured) -> int:
+def _steps(measured: Result) -> int:
     assert measured.point is not None and measured.point.num_steps is not None
     return measured.point.num_steps
 
@@ -100,7 +100,7 @@ Dot = tuple[int, float, float, float]
 """num_steps, the value, and how far its interval reaches below and above; nan without one."""
 
 
-def series(shown: Sequence[Measured], level: Level, metric: str) -> tuple[list[Dot], list[Dot]]:
+def series(shown: Sequence[Result], level: Level, metric: str) -> tuple[list[Dot], list[Dot]]:
     """Those that differ from the first, the best, in num_steps alone (of a count the highest), in
     the order of num_steps; and all others."""
     best = shown[0].point
@@ -118,7 +118,7 @@ def series(shown: Sequence[Measured], level: Level, metric: str) -> tuple[list[D
     return [joined[steps] for steps in sorted(joined)], others
 
 
-def _dot(each: Measured, level: Level, metric: str) -> Dot | None:
+def _dot(each: Result, level: Level, metric: str) -> Dot | None:
     value = each.metric(level, metric)
     low, high = each.metric(level, f"{metric}_low"), each.metric(level, f"{metric}_high")
     if value is None:

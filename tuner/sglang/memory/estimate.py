@@ -6,7 +6,7 @@ from typing import Any
 
 from tuner.config.schema import ServerFlag
 from tuner.server.base import ServerConfig
-from tuner.sglang.memory.model_shape import GIB, Pair, Shape
+from tuner.sglang.memory.model_shape import GIB, ModelShape, ShapePair
 from tuner.sglang.memory.weights import PLAIN_BYTES, DraftWeights, draft_bytes, target_bytes
 from tuner.sglang.releases import Release
 
@@ -105,7 +105,7 @@ def _rounded(value: Any) -> Any:
 
 def server_memory(
     config: ServerConfig,
-    pair: Pair,
+    pair: ShapePair,
     release: Release,
     gpu: float,
     offsets: Offsets | None = None,
@@ -162,7 +162,7 @@ class _Counted:
     """The parts of one server."""
 
     config: ServerConfig
-    pair: Pair
+    pair: ShapePair
     release: Release
 
     @property
@@ -190,7 +190,9 @@ class _Counted:
     @property
     def is_exact(self) -> bool:
         shapes = (self.pair.target, self.pair.draft if self.has_draft else None)
-        return all(isinstance(each, Shape) and each.is_exact for each in shapes if each is not None)
+        return all(
+            isinstance(each, ModelShape) and each.is_exact for each in shapes if each is not None
+        )
 
     def uncounted(self) -> str | None:
         used = [name for name in _UNCOUNTED if self.flags.get(name) not in (None, 1)]
@@ -216,7 +218,7 @@ class _Counted:
         tp = self.config.model.tp
         return self.uncounted() or draft_bytes(draft, target, self.draft_tp, tp, self.plain)
 
-    def _shapes(self) -> tuple[Shape, Shape | None] | str:
+    def _shapes(self) -> tuple[ModelShape, ModelShape | None] | str:
         """Those that are known; why one is not."""
         target, draft = self.pair.target, self.pair.draft if self.has_draft else None
         if isinstance(target, str):
@@ -241,7 +243,7 @@ class _Counted:
         also = token_bytes(draft, self.draft_tp, number)
         return _Cells(own + also, own * (1 + self._share(target, draft)))
 
-    def _share(self, target: Shape, draft: Shape) -> float:
+    def _share(self, target: ModelShape, draft: ModelShape) -> float:
         """What SGLang adds for the draft: a layer of it for a layer of the target's.
 
         specbench's plug-in corrects that by the KV heads that a rank has of a draft on a TP size of
@@ -277,7 +279,7 @@ def number_bytes(flag: ServerFlag | None, plain: int) -> int | None:
     return _BYTES.get(str(flag))
 
 
-def token_bytes(shape: Shape, tp: int, number: int) -> float:
+def token_bytes(shape: ModelShape, tp: int, number: int) -> float:
     """Keys and values of all layers: each rank has its heads, and of MLA's cache all of it."""
     if shape.latent is not None:
         return shape.layers * (shape.latent.kv_rank + shape.latent.rope) * number

@@ -11,7 +11,7 @@ from tuner.server.base import Checked, Engine, ServerConfig, server_config
 from tuner.sglang.engine import SglangEngine
 from tuner.sglang.log_parser import Sizes
 from tuner.sglang.memory.estimate import DRAFT_COUNTED, Offsets, ServerMemory, server_memory
-from tuner.sglang.memory.model_shape import GIB, Pair, gpu_bytes, pair_of
+from tuner.sglang.memory.model_shape import GIB, ShapePair, gpu_bytes, read_shapes
 from tuner.sglang.releases import Release
 
 MARGIN, NEAR_MARGIN = 0.02, 0.1
@@ -20,10 +20,10 @@ not. A server is refused only where it cannot fit even if the estimate is too hi
 
 
 @dataclass(frozen=True)
-class Machine:
+class GpuMemory:
     """What a sweep's estimates are made for."""
 
-    pair: Pair
+    pair: ShapePair
     release: Release
     gpu: float
     """GiB of the smallest GPU."""
@@ -73,7 +73,7 @@ class Machine:
         return None
 
 
-def machine_of(engine: Engine, sweep: Sweep, gib: float | None = None) -> Machine | None:
+def plan_machine(engine: Engine, sweep: Sweep, gib: float | None = None) -> GpuMemory | None:
     """The machine that the sweep is for; None where its GPUs' memory is not known.
 
     `gib` is what a GPU has where somebody says so, else NVML is asked. Only SGLang's servers are
@@ -87,10 +87,10 @@ def machine_of(engine: Engine, sweep: Sweep, gib: float | None = None) -> Machin
         if found is None:
             return None
         gib, source = found / GIB, "NVML"
-    return Machine(pair_of(sweep), engine.release, gib, source, sweep.workload.output_tokens)
+    return GpuMemory(read_shapes(sweep), engine.release, gib, source, sweep.workload.output_tokens)
 
 
-def narrowed(checked: Checked, machine: Machine | None) -> Checked:
+def narrowed(checked: Checked, machine: GpuMemory | None) -> Checked:
     """The sweep without points whose server cannot fit.
 
     Raises UserError where the baseline cannot, or no point.
@@ -118,7 +118,7 @@ def _refusal(checked: Checked, why: str) -> UserError:
     return document.error(place, f"{why}: raise model.tp, or take a smaller model")
 
 
-def offsets_of(estimate: ServerMemory, logged: Sizes, gpu: float) -> Offsets:
+def estimate_offsets(estimate: ServerMemory, logged: Sizes, gpu: float) -> Offsets:
     """What a launch's log adds to its estimate, in GiB; 0 for a part that either leaves open.
 
     `estimate` is one without offsets.
@@ -134,12 +134,12 @@ def _more(estimate: float | None, logged: float | None) -> float:
     return 0.0 if estimate is None or logged is None else logged - estimate
 
 
-def cache_of(logged: Sizes) -> float | None:
+def kv_cache_gib(logged: Sizes) -> float | None:
     """GiB of all KV caches; None where none was logged."""
     return sum(each.gib for each in logged.caches) if logged.caches else None
 
 
-def free_of(estimate: ServerMemory, gpu: float) -> float | None:
+def free_gib(estimate: ServerMemory, gpu: float) -> float | None:
     """GiB that the estimate leaves free; None where a part is not known."""
     return None if estimate.total is None else gpu - estimate.total
 
@@ -169,7 +169,7 @@ class MemoryPlan:
 
     @classmethod
     def of(
-        cls, machine: Machine | None, servers: Iterable[tuple[str, ServerConfig]]
+        cls, machine: GpuMemory | None, servers: Iterable[tuple[str, ServerConfig]]
     ) -> "MemoryPlan | None":
         """In the order of the first of each kind; None where the GPUs' memory is not known."""
         if machine is None:

@@ -11,13 +11,13 @@ from tuner.config.schema import ModelSpec, ServerSpec
 from tuner.core.errors import EngineFailure, Failure
 from tuner.server.base import Checked, Command, Engine, Server, ServerConfig, Tokenised
 from tuner.sglang.log_parser import read_sizes
-from tuner.sglang.memory.fit import Machine, offsets_of
+from tuner.sglang.memory.fit import GpuMemory, estimate_offsets
 
 PLAUSIBLE_GIB = 5.0
 """More than this before the weights is another process's, which may be gone at the next launch."""
 
 
-def guarded(engine: Engine, machine: Machine | None) -> Engine:
+def guarded(engine: Engine, machine: GpuMemory | None) -> Engine:
     """`engine` with its launches guarded, where the GPUs' memory is known."""
     return engine if machine is None else Guarded(engine, machine)
 
@@ -29,7 +29,7 @@ class Guarded:
     a server is refused (OOM) that leaves no room beside that either.
     """
 
-    def __init__(self, engine: Engine, machine: Machine) -> None:
+    def __init__(self, engine: Engine, machine: GpuMemory) -> None:
         self.name = engine.name
         self._engine = engine
         self._machine = machine
@@ -75,6 +75,6 @@ class Guarded:
         if logged.before is None or logged.target is None:
             return
         if machine.gpu - logged.before <= PLAUSIBLE_GIB:
-            found = offsets_of(machine.memory(config), logged, machine.gpu)
+            found = estimate_offsets(machine.memory(config), logged, machine.gpu)
             # A draft's size differs by placement; target and context are every server's.
             self._machine = replace(machine, learned=replace(found, draft=0.0), known={})

@@ -50,7 +50,7 @@ class Experts:
 
 
 @dataclass(frozen=True)
-class Shape:
+class ModelShape:
     """A model of an architecture that is known. Sizes are whole models', before any split."""
 
     architecture: str
@@ -89,7 +89,7 @@ class Shape:
         return dense and self.quantization is None
 
 
-def read_shape(data: Mapping[str, Any]) -> Shape | str:
+def read_shape(data: Mapping[str, Any]) -> ModelShape | str:
     """The shape that a config.json's object describes, or why it is not known."""
     names = data.get("architectures")
     name = names[0] if isinstance(names, list) and names else None
@@ -130,7 +130,7 @@ def _optional(data: Mapping[str, Any], *names: str) -> int | None:
         return None
 
 
-def _shape(name: str, data: Mapping[str, Any], inner: Mapping[str, Any]) -> Shape:
+def _shape(name: str, data: Mapping[str, Any], inner: Mapping[str, Any]) -> ModelShape:
     hidden, heads = _size(inner, "hidden_size"), _size(inner, "num_attention_heads")
     if not heads:
         raise _MissingError("num_attention_heads")
@@ -138,7 +138,7 @@ def _shape(name: str, data: Mapping[str, Any], inner: Mapping[str, Any]) -> Shap
     if _size(inner, "num_hidden_layers") > MOST_LAYERS:
         raise _MissingError("num_hidden_layers")
     quantization = inner.get("quantization_config") or data.get("quantization_config")
-    return Shape(
+    return ModelShape(
         architecture=name,
         layers=_size(inner, "num_hidden_layers"),
         hidden=hidden,
@@ -205,11 +205,11 @@ GIB = 2**30
 
 
 @dataclass(frozen=True)
-class Pair:
+class ShapePair:
     """Target and draft; a text says why a shape is not known."""
 
-    target: Shape | str
-    draft: Shape | str | None
+    target: ModelShape | str
+    draft: ModelShape | str | None
     """None: the algorithm has no draft model, or the draft is a part of the target's files."""
 
 
@@ -217,16 +217,16 @@ Configs = Mapping[Role, Mapping[str, Any]]
 """The objects in the models' config.json."""
 
 
-def pair_of(
+def read_shapes(
     sweep: Sweep, inherited: Mapping[str, str] = os.environ, kept: Configs | None = None
-) -> Pair:
+) -> ShapePair:
     """The shapes of the sweep's models, as far as their files are here.
 
     `kept` goes before the files, for models that were somewhere else or are something else now.
     """
     launches, known = Launches(sweep, inherited), kept or {}
     draft = launches.draft
-    return Pair(
+    return ShapePair(
         _shape_of_file(launches.target, known),
         None if draft is None else _shape_of_file(draft, known),
     )
@@ -243,7 +243,7 @@ def configs_here(sweep: Sweep, inherited: Mapping[str, str] = os.environ) -> Con
     return found
 
 
-def _shape_of_file(model: Model, kept: Configs) -> Shape | str:
+def _shape_of_file(model: Model, kept: Configs) -> ModelShape | str:
     data = kept.get(model.role) or _config(model)
     return data if isinstance(data, str) else read_shape(data)
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.sglang.memory.model_shape import EAGLE3, Shape
+from tuner.sglang.memory.model_shape import EAGLE3, ModelShape
 
 PLAIN_BYTES = 2
 """float16 and bfloat16, which `--dtype auto` makes of float32 too."""
@@ -17,7 +17,7 @@ _PADDING = 64
 
 
 @dataclass(frozen=True)
-class Part:
+class WeightPart:
     """Parameters of one kind on one rank."""
 
     kind: str
@@ -35,19 +35,19 @@ class DraftWeights:
     """What stays when the draft has borrowed the target's embedding and head."""
 
 
-def target_bytes(shape: Shape, tp: int, plain: int = PLAIN_BYTES) -> float | str:
+def target_bytes(shape: ModelShape, tp: int, plain: int = PLAIN_BYTES) -> float | str:
     """The weights of a whole model on each of `tp` ranks, or why they are not known."""
-    parts = [Part("other", _table(shape.vocabulary, shape.hidden, tp))]
+    parts = [WeightPart("other", _table(shape.vocabulary, shape.hidden, tp))]
     if not shape.tied:
-        parts.append(Part("other", _table(shape.vocabulary, shape.hidden, tp)))
-    parts.append(Part("other", shape.hidden))
+        parts.append(WeightPart("other", _table(shape.vocabulary, shape.hidden, tp)))
+    parts.append(WeightPart("other", shape.hidden))
     for layer in range(shape.layers):
         parts += _layer(shape, layer, tp)
     return _bytes(parts, shape.quantization, plain)
 
 
 def draft_bytes(
-    shape: Shape, target: Shape, tp: int, target_tp: int, plain: int = PLAIN_BYTES
+    shape: ModelShape, target: ModelShape, tp: int, target_tp: int, plain: int = PLAIN_BYTES
 ) -> DraftWeights | str:
     """The weights of a draft on each of its `tp` ranks, or why they are not known.
 
@@ -93,36 +93,36 @@ def _table(rows: int, width: int, tp: int) -> float:
     return -(-rows // step) * step * width / tp
 
 
-def _heads(shape: Shape, tp: int) -> float:
+def _heads(shape: ModelShape, tp: int) -> float:
     """Outputs of the joint matrix of queries, keys and values."""
     return (shape.heads / tp + 2 * max(1.0, shape.kv_heads / tp)) * shape.head_dim
 
 
-def _layer(shape: Shape, layer: int, tp: int) -> Iterator[Part]:
+def _layer(shape: ModelShape, layer: int, tp: int) -> Iterator[WeightPart]:
     hidden = shape.hidden
     yield from _attention(shape, tp)
-    yield Part("other", 2 * hidden)
+    yield WeightPart("other", 2 * hidden)
     experts = shape.experts
     if experts is None or layer < experts.first_dense:
         biases = 2 * shape.width / tp + hidden if shape.mlp_bias else 0
-        yield Part("mlp", 3 * hidden * shape.width / tp)
-        yield Part("other", biases)
+        yield WeightPart("mlp", 3 * hidden * shape.width / tp)
+        yield WeightPart("other", biases)
         return
     one = 3 * hidden * experts.width / tp
-    yield Part("experts", experts.routed * one)
-    yield Part("shared", experts.shared * one)
-    yield Part("other", experts.routed * hidden)
+    yield WeightPart("experts", experts.routed * one)
+    yield WeightPart("shared", experts.shared * one)
+    yield WeightPart("other", experts.routed * hidden)
 
 
-def _attention(shape: Shape, tp: int) -> Iterator[Part]:
+def _attention(shape: ModelShape, tp: int) -> Iterator[WeightPart]:
     hidden, latent = shape.hidden, shape.latent
     if latent is None:
         made = _heads(shape, tp)
-        yield Part("attention", made * hidden + shape.heads / tp * shape.head_dim * hidden)
-        yield Part("other", 2 * shape.head_dim if shape.head_norms else 0)
+        yield WeightPart("attention", made * hidden + shape.heads / tp * shape.head_dim * hidden)
+        yield WeightPart("other", 2 * shape.head_dim if shape.head_norms else 0)
         # Qwen2's o_proj has no bias; others have one where they have any.
         has_output_bias = shape.attention_bias and not shape.architecture.startswith("Qwen2")
-        yield Part("other", made * shape.attention_bias + hidden * has_output_bias)
+        yield WeightPart("other", made * shape.attention_bias + hidden * has_output_bias)
         return
     wide = shape.heads / tp * (latent.nope + latent.rope)
     queries = hidden * wide
@@ -131,11 +131,13 @@ def _attention(shape: Shape, tp: int) -> Iterator[Part]:
     cached = hidden * (latent.kv_rank + latent.rope)
     expanded = latent.kv_rank * shape.heads / tp * (latent.nope + latent.value)
     out = shape.heads / tp * latent.value * hidden
-    yield Part("attention", queries + cached + expanded + out)
-    yield Part("other", (latent.q_rank or 0) + latent.kv_rank)
+    yield WeightPart("attention", queries + cached + expanded + out)
+    yield WeightPart("other", (latent.q_rank or 0) + latent.kv_rank)
 
 
-def _bytes(parts: list[Part], quantization: Mapping[str, Any] | None, plain: int) -> float | str:
+def _bytes(
+    parts: list[WeightPart], quantization: Mapping[str, Any] | None, plain: int
+) -> float | str:
     if quantization is None:
         return sum(each.count for each in parts) * plain
     found = _quantised(quantization)

@@ -17,10 +17,24 @@ from tuner.config.loader import LoadedSweep
 from tuner.config.schema import ServerFlag
 from tuner.core.errors import EngineFailure, UserError
 from tuner.sglang.log_parser import nccl_defaults
-from tuner.sglang.nccl.messages import Message, Shape, messages, ranks_of, shape_of, token_counts
-from tuner.sglang.nccl.process_group import BUDGET_S, PAUSE_S, Group, Order, Trouble, usable_cores
-from tuner.sglang.nccl.results import CommResults, Measured
-from tuner.sglang.nccl.settings import Setting, not_measured, settings_of
+from tuner.sglang.nccl.messages import (
+    Message,
+    MessageShape,
+    group_ranks,
+    message_shape,
+    messages,
+    token_counts,
+)
+from tuner.sglang.nccl.process_group import (
+    BUDGET_S,
+    PAUSE_S,
+    Group,
+    GroupOrder,
+    Trouble,
+    usable_cores,
+)
+from tuner.sglang.nccl.results import CommResults, SettingResult
+from tuner.sglang.nccl.settings import Setting, list_settings, not_measured
 from tuner.sglang.tokenizer import default_python
 
 ROUNDS = 4
@@ -30,10 +44,10 @@ START_S = 10.0
 
 
 @dataclass(frozen=True)
-class Job:
+class BenchmarkJob:
     """A benchmark to run."""
 
-    order: Order
+    order: GroupOrder
     settings: tuple[Setting, ...]
     messages: tuple[Message, ...]
     rounds: int = ROUNDS
@@ -58,7 +72,7 @@ class _Tally:
     no_graphs: str | None = None
 
 
-def run_job(job: Job, say: Callable[[str], None]) -> CommResults:
+def run_job(job: BenchmarkJob, say: Callable[[str], None]) -> CommResults:
     """Measure every setting; `say` gets a line as each round begins.
 
     A setting that hangs or crashes is not started again. Raises EngineFailure where none gave
@@ -103,7 +117,7 @@ def _waves(alive: Sequence[Setting], number: int, size: int) -> Iterator[list[Se
 
 
 def _run_wave(
-    job: Job,
+    job: BenchmarkJob,
     wave: Sequence[Setting],
     folder: Path,
     tallies: dict[Setting, _Tally],
@@ -139,7 +153,7 @@ def _look(groups: Sequence[Group]) -> None:
     time.sleep(PAUSE_S)
 
 
-def _add(tally: _Tally, group: Group, job: Job) -> None:
+def _add(tally: _Tally, group: Group, job: BenchmarkJob) -> None:
     tally.trouble = group.trouble
     if group.trouble is not None:
         return
@@ -149,14 +163,14 @@ def _add(tally: _Tally, group: Group, job: Job) -> None:
     tally.no_graphs = next(whys, tally.no_graphs)
 
 
-def _measured(setting: Setting, tally: _Tally) -> Measured:
+def _measured(setting: Setting, tally: _Tally) -> SettingResult:
     if tally.trouble is not None:
-        return Measured(setting, failure=tally.trouble.failure, message=tally.trouble.message)
+        return SettingResult(setting, failure=tally.trouble.failure, message=tally.trouble.message)
     by_message = tuple(tuple(each) for each in zip(*tally.rounds, strict=True))
-    return Measured(setting, by_message, no_graphs=tally.no_graphs)
+    return SettingResult(setting, by_message, no_graphs=tally.no_graphs)
 
 
-def _graph_notes(measured: Sequence[Measured]) -> list[str]:
+def _graph_notes(measured: Sequence[SettingResult]) -> list[str]:
     without = [each for each in measured if each.no_graphs is not None]
     if not without:
         return []
@@ -183,7 +197,9 @@ class Wanted:
     at_once: int | None = None
 
 
-def job_of_sweep(loaded: LoadedSweep, wanted: Wanted, environment: Mapping[str, str]) -> Job:
+def job_of_sweep(
+    loaded: LoadedSweep, wanted: Wanted, environment: Mapping[str, str]
+) -> BenchmarkJob:
     """The settings and message sizes of a sweep for SGLang, in `environment`. Raises UserError."""
     sweep = loaded.sweep
     if sweep.engine.kind == "endpoint":
@@ -200,12 +216,12 @@ def job_of_sweep(loaded: LoadedSweep, wanted: Wanted, environment: Mapping[str, 
     counts = token_counts(loaded.space.points, sweep.workload.concurrency, sweep.model.tp)
     if wanted.tokens is not None:
         counts = {"verify": frozenset(wanted.tokens)}
-    shape = shape_of(sweep, kept, wanted.hidden, wanted.dtype)
-    world = world_of(wanted.tp or sweep.model.tp)
+    shape = message_shape(sweep, kept, wanted.hidden, wanted.dtype)
+    world = rank_count(wanted.tp or sweep.model.tp)
     # With another --tp than the sweep's there may be no such groups.
-    fitting = {part: each for part, each in counts.items() if world % (ranks_of(part) or 1) == 0}
+    fitting = {part: each for part, each in counts.items() if world % (group_ranks(part) or 1) == 0}
     sizes = messages(shape, fitting)
-    order = Order(
+    order = GroupOrder(
         program=(*sweep.engine.command, default_python(wanted.python or sweep.engine.python)),
         world=world,
         device=wanted.device or ("cpu" if flags.get("device") == "cpu" else "cuda"),
@@ -217,24 +233,24 @@ def job_of_sweep(loaded: LoadedSweep, wanted: Wanted, environment: Mapping[str, 
         env={**own, **nccl_defaults(flags, kept)},
         unset=unset,
     )
-    settings = wanted.settings or settings_of(loaded.space.points)
+    settings = wanted.settings or list_settings(loaded.space.points)
     return _job(order, settings, sizes, wanted, tuple(not_measured(sweep)))
 
 
-def job_by_hand(wanted: Wanted, environment: Mapping[str, str]) -> Job:
+def job_by_hand(wanted: Wanted, environment: Mapping[str, str]) -> BenchmarkJob:
     """A benchmark without a sweep. Raises UserError for what is missing."""
     if wanted.hidden is None or wanted.tokens is None or wanted.tp is None:
         raise UserError(
             "give a sweep file, or --tp, --hidden and --tokens, such as --tp 2 --hidden 4096 "
             "--tokens 1,4,8"
         )
-    shape = Shape(wanted.hidden, wanted.dtype or "bfloat16")
+    shape = MessageShape(wanted.hidden, wanted.dtype or "bfloat16")
     sizes = messages(shape, {"verify": frozenset(wanted.tokens)})
     varied = frozenset(name for setting in wanted.settings for name, _ in setting.env)
     kept = {name: value for name, value in environment.items() if name not in varied}
-    order = Order(
+    order = GroupOrder(
         program=(default_python(wanted.python),),
-        world=world_of(wanted.tp),
+        world=rank_count(wanted.tp),
         device=wanted.device or "cuda",
         sizes=tuple((each.elements, each.ranks) for each in sizes),
         dtype=shape.dtype,
@@ -246,20 +262,20 @@ def job_by_hand(wanted: Wanted, environment: Mapping[str, str]) -> Job:
 
 
 def _job(
-    order: Order,
+    order: GroupOrder,
     settings: tuple[Setting, ...],
     sizes: tuple[Message, ...],
     wanted: Wanted,
     notes: tuple[str, ...],
-) -> Job:
+) -> BenchmarkJob:
     if order.device == "cpu":
         notes = (*notes, "gloo on CPU: says nothing of NCCL")
     # Starting them costs a core for each rank.
     fitting = max(1, min(AT_ONCE, usable_cores() // order.world))
-    return Job(order, settings, sizes, wanted.rounds, wanted.at_once or fitting, notes)
+    return BenchmarkJob(order, settings, sizes, wanted.rounds, wanted.at_once or fitting, notes)
 
 
-def world_of(tp: int) -> int:
+def rank_count(tp: int) -> int:
     """The number of ranks. Raises UserError for one."""
     if tp < 2:
         raise UserError("on one GPU there are no all-reduces: model.tp, or --tp, must be 2 or more")

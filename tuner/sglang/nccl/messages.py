@@ -28,7 +28,7 @@ noise."""
 
 
 @dataclass(frozen=True)
-class Shape:
+class MessageShape:
     """What a token's hidden state is, in elements; the draft's may have another width."""
 
     hidden: int
@@ -101,27 +101,27 @@ def token_counts(
     }
 
 
-def ranks_of(part: str) -> int:
+def group_ranks(part: str) -> int:
     """GPUs of the groups that reduce a part of `token_counts`; 0: all."""
     return int(part.removeprefix(DRAFT_TP)) if part.startswith(DRAFT_TP) else 0
 
 
-def sizes_of(tokens: Mapping[str, frozenset[int]]) -> int:
+def count_sizes(tokens: Mapping[str, frozenset[int]]) -> int:
     """About how many messages `messages` makes of them."""
     counts: dict[int, set[int]] = {}
     for part, some in tokens.items():
-        counts.setdefault(ranks_of(part), set()).update(some)
+        counts.setdefault(group_ranks(part), set()).update(some)
     return sum(min(MOST_SIZES, len(each)) for each in counts.values())
 
 
-def messages(shape: Shape, tokens: Mapping[str, frozenset[int]]) -> tuple[Message, ...]:
+def messages(shape: MessageShape, tokens: Mapping[str, frozenset[int]]) -> tuple[Message, ...]:
     """The sizes to measure: of all GPUs together, then of each smaller group, ascending.
 
     MOST_SIZES of each at most, the smallest and largest among them.
     """
     found: dict[int, dict[int, Message]] = {}
     for part, counts in tokens.items():
-        ranks = ranks_of(part)
+        ranks = group_ranks(part)
         same = found.setdefault(ranks, {})
         width = (shape.draft_hidden if part.startswith("draft") else None) or shape.hidden
         for count in counts:
@@ -145,9 +145,9 @@ def thinned(sizes: tuple[Message, ...]) -> tuple[Message, ...]:
     return tuple(sorted(nearest))
 
 
-def shape_of(
+def message_shape(
     sweep: Sweep, environment: Mapping[str, str], hidden: int | None, dtype: str | None
-) -> Shape:
+) -> MessageShape:
     """The model's shape: as given, else as its config.json says.
 
     Raises UserError where neither says it.
@@ -165,7 +165,7 @@ def shape_of(
     found = launches.draft if hidden is None else None
     drafted = found.config if found is not None else None
     narrow = drafted.hidden_size if drafted is not None else None
-    return Shape(width, _dtype(sweep, config, dtype), narrow)
+    return MessageShape(width, _dtype(sweep, config, dtype), narrow)
 
 
 def _dtype(sweep: Sweep, config: Config | None, given: str | None) -> str:

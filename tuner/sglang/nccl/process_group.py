@@ -28,7 +28,7 @@ PAUSE_S = 0.02
 
 
 @dataclass(frozen=True)
-class Order:
+class GroupOrder:
     """What every group of a benchmark is told, whatever its setting."""
 
     program: tuple[str, ...]
@@ -79,7 +79,7 @@ class Trouble:
 class Group:
     """The processes of one setting. Call `stop` whatever happens."""
 
-    def __init__(self, setting: Setting, order: Order, folder: Path) -> None:
+    def __init__(self, setting: Setting, order: GroupOrder, folder: Path) -> None:
         self.setting = setting
         self.trouble: Trouble | None = None
         self._order = order
@@ -143,7 +143,7 @@ class Group:
         if error is not None:
             self._give_up(Failure.CRASH, f"rank {error['rank']}: {error['error']}")
         elif status is not None and not self._has("done"):
-            self._give_up(Failure.CRASH, self._last_words(status))
+            self._give_up(Failure.CRASH, self._last_lines(status))
         elif time.monotonic() > self._deadline and not (self._has("done") or self._waits):
             waited = f"no answer for {self._limit:g} s {self._counting_from}"
             self._give_up(Failure.HANG, waited)
@@ -199,7 +199,7 @@ class Group:
             if isinstance(found, dict):
                 self.said.append(found)
 
-    def _last_words(self, status: int) -> str:
+    def _last_lines(self, status: int) -> str:
         text = self._log.read_bytes().decode("utf-8", errors="replace")
         lines = [line for line in log_tail(text).splitlines() if line.strip() and _MARK not in line]
         ending = f"exit status {status}" if status >= 0 else f"signal {-status}"

@@ -14,7 +14,7 @@ FORMAT = 1
 
 
 @dataclass(frozen=True)
-class Measured:
+class SettingResult:
     """One setting: its latencies, or why it has none."""
 
     setting: Setting
@@ -30,7 +30,7 @@ class Measured:
         """Of message `index` over the rounds; ends are None with one round."""
         return mean_interval(self.rounds[index])
 
-    def ratio(self, other: "Measured", index: int) -> Interval:
+    def ratio(self, other: "SettingResult", index: int) -> Interval:
         """This one's latency over the other's, by rounds that ran beside each other."""
         return ratio_of_rounds(self.rounds[index], other.rounds[index])
 
@@ -40,7 +40,7 @@ class CommResults:
     """A whole benchmark. Every setting that has latencies has them for every message."""
 
     messages: tuple[Message, ...]
-    measured: tuple[Measured, ...]
+    measured: tuple[SettingResult, ...]
     backend: str
     """`NCCL 2.28.9`, `gloo`, or what a preset plays."""
     device: str
@@ -49,7 +49,7 @@ class CommResults:
     notes: tuple[str, ...] = ()
 
     @property
-    def usable(self) -> tuple[Measured, ...]:
+    def usable(self) -> tuple[SettingResult, ...]:
         """Settings with latencies."""
         return tuple(each for each in self.measured if each.failure is None)
 
@@ -78,7 +78,7 @@ class CommResults:
             "settings": [self._setting(each) for each in self.measured],
         }
 
-    def _setting(self, each: Measured) -> dict[str, Any]:
+    def _setting(self, each: SettingResult) -> dict[str, Any]:
         latencies = []
         for index, rounds in enumerate(each.rounds):
             found = each.latency(index)
@@ -115,9 +115,9 @@ class CommResults:
             raise UserError(message, where) from error
 
 
-def _measured(data: Mapping[str, Any]) -> Measured:
+def _measured(data: Mapping[str, Any]) -> SettingResult:
     rounds: Sequence[Sequence[float]] = [each["rounds"] for each in data["latencies"]]
-    return Measured(
+    return SettingResult(
         setting=Setting.from_json(data),
         rounds=tuple(tuple(map(float, each)) for each in rounds),
         failure=None if data["failure"] is None else Failure(data["failure"]),

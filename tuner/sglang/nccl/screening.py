@@ -7,7 +7,7 @@ from typing import Any
 
 from tuner.core.errors import Failure
 from tuner.metrics.statistics import Interval
-from tuner.sglang.nccl.results import CommResults, Measured
+from tuner.sglang.nccl.results import CommResults, SettingResult
 from tuner.sglang.nccl.settings import Setting
 
 THRESHOLD = 0.03
@@ -121,7 +121,7 @@ def screened(results: CommResults, threshold: float = THRESHOLD) -> Screened:
     one round nothing has an interval, so nothing is dropped.
     """
     chosen = sorted(results.usable, key=lambda each: len(each.setting.env))
-    heads: list[Measured] = []
+    heads: list[SettingResult] = []
     collapse = []
     for each in chosen:
         alike = next((head for head in heads if _are_alike(each, head, threshold)), None)
@@ -140,7 +140,7 @@ def screened(results: CommResults, threshold: float = THRESHOLD) -> Screened:
         better = [each for each in heads if _is_slower(head, each, threshold)]
         if better:
             best = min(better, key=lambda each: _cost(each, chosen))
-            lost.append(Dropped(head.setting, None, _slower_words(head, best)))
+            lost.append(Dropped(head.setting, None, _describe_slower(head, best)))
         else:
             left.append(head)
     left.sort(key=lambda each: _cost(each, chosen))
@@ -163,7 +163,7 @@ def screened_apart(results: CommResults) -> Screened:
 
     Another `CUDA_` variable may do more to a server than to an all-reduce.
     """
-    groups: dict[tuple[tuple[str, str], ...], list[Measured]] = {}
+    groups: dict[tuple[tuple[str, str], ...], list[SettingResult]] = {}
     for each in results.measured:
         groups.setdefault(each.setting.beside_nccl, []).append(each)
     parts = [screened(replace(results, measured=tuple(group))) for group in groups.values()]
@@ -175,11 +175,11 @@ def screened_apart(results: CommResults) -> Screened:
     )
 
 
-def _ratios(one: Measured, other: Measured) -> list[Interval]:
+def _ratios(one: SettingResult, other: SettingResult) -> list[Interval]:
     return [one.ratio(other, index) for index in range(len(one.rounds))]
 
 
-def _are_alike(one: Measured, other: Measured, threshold: float) -> bool:
+def _are_alike(one: SettingResult, other: SettingResult, threshold: float) -> bool:
     for ratio in _ratios(one, other):
         if abs(math.log(ratio.value)) >= math.log1p(threshold):
             return False
@@ -191,7 +191,7 @@ def _are_alike(one: Measured, other: Measured, threshold: float) -> bool:
     return True
 
 
-def _is_slower(one: Measured, other: Measured, threshold: float) -> bool:
+def _is_slower(one: SettingResult, other: SettingResult, threshold: float) -> bool:
     if one is other:
         return False
     return all(
@@ -200,14 +200,14 @@ def _is_slower(one: Measured, other: Measured, threshold: float) -> bool:
     )
 
 
-def _slower_words(one: Measured, other: Measured) -> str:
+def _describe_slower(one: SettingResult, other: SettingResult) -> str:
     values = [ratio.value for ratio in _ratios(one, other)]
     low, high = min(values), max(values)
     times = f"{low:.2f}" if f"{low:.2f}" == f"{high:.2f}" else f"{low:.2f} to {high:.2f}"
     return f"{times} times as slow as {other.setting.label()}, at every size"
 
 
-def _cost(one: Measured, all_: Sequence[Measured]) -> float:
+def _cost(one: SettingResult, all_: Sequence[SettingResult]) -> float:
     logs = [
         math.log(one.latency(index).value / min(each.latency(index).value for each in all_))
         for index in range(len(one.rounds))
@@ -215,7 +215,7 @@ def _cost(one: Measured, all_: Sequence[Measured]) -> float:
     return math.exp(math.fsum(logs) / len(logs)) if logs else 1.0
 
 
-def _kept(one: Measured, left: Sequence[Measured], all_: Sequence[Measured]) -> Kept:
+def _kept(one: SettingResult, left: Sequence[SettingResult], all_: Sequence[SettingResult]) -> Kept:
     cost = _cost(one, all_)
     if len(left) == 1:
         return Kept(one.setting, cost, "the only one left: others are the same, lose or fail")

@@ -19,15 +19,15 @@ from tuner.server.base import ServerConfig, server_config
 from tuner.server.lifecycle import LOCAL
 from tuner.sglang.log_parser import THROUGH_NCCL
 from tuner.sglang.nccl.benchmark import Wanted, expected_s
-from tuner.sglang.nccl.messages import BYTES, shape_of, sizes_of, token_counts
-from tuner.sglang.nccl.results import FORMAT, CommResults, Measured
+from tuner.sglang.nccl.messages import BYTES, count_sizes, message_shape, token_counts
+from tuner.sglang.nccl.results import FORMAT, CommResults, SettingResult
 from tuner.sglang.nccl.screening import Screened, screened_apart
 from tuner.sglang.nccl.settings import (
     BACK_END_FLAGS,
     Setting,
     is_communication,
     is_nccl,
-    settings_of,
+    list_settings,
     without_nccl,
 )
 from tuner.sglang.server_settings import Launches
@@ -59,7 +59,7 @@ def own_tokens(sweep: Sweep, environment: Mapping[str, str]) -> int | None:
     if sweep.engine.kind == "simulated":
         return ANY_TOKENS
     try:
-        shape = shape_of(sweep, environment, None, None)
+        shape = message_shape(sweep, environment, None, None)
     except UserError:
         return None
     width = max(shape.hidden, shape.draft_hidden or 0)
@@ -121,7 +121,7 @@ class Timing:
     _ratios: dict[tuple[Setting, Setting, int], bool] = field(default_factory=dict)
 
     @cached_property
-    def rows(self) -> Mapping[Setting, Measured]:
+    def rows(self) -> Mapping[Setting, SettingResult]:
         """Settings that ran."""
         return {each.setting: each for each in self.results.usable}
 
@@ -326,7 +326,7 @@ class Screening:
             return None
         return Timing(self.results, sweep.workload.concurrency, self.screened)
 
-    def require_of(self, loaded: LoadedSweep, where: Path) -> None:
+    def require_same_sweep(self, loaded: LoadedSweep, where: Path) -> None:
         """Raises UserError where what was timed cannot be of this sweep."""
         if self.results is None:
             return
@@ -337,7 +337,7 @@ class Screening:
         if (
             found.tp != sweep.model.tp
             or found.simulated != (sweep.engine.kind == "simulated")
-            or not {each.setting for each in found.measured} <= {*settings_of(points)}
+            or not {each.setting for each in found.measured} <= {*list_settings(points)}
             or not timed & sent
         ):
             message = "this was timed for another sweep, restore it or begin a new run"
@@ -461,9 +461,9 @@ def _contradiction(sweep: Sweep, results: CommResults) -> str | None:
 
 def expected(loaded: LoadedSweep) -> tuple[int, float]:
     """Settings that the stage will time, and its seconds; before anything is known of a log."""
-    settings = len(settings_of(loaded.space.points))
+    settings = len(list_settings(loaded.space.points))
     counts = token_counts(
         loaded.space.points, loaded.sweep.workload.concurrency, loaded.sweep.model.tp
     )
     simulated = loaded.sweep.engine.kind == "simulated"
-    return settings, 0.0 if simulated else expected_s(settings, sizes_of(counts))
+    return settings, 0.0 if simulated else expected_s(settings, count_sizes(counts))

@@ -67,7 +67,7 @@ class Setting:
         return ", ".join(f"{name}={value}" for name, value in self.env) or UNSET
 
 
-def settings_of(points: Iterable[Point]) -> tuple[Setting, ...]:
+def list_settings(points: Iterable[Point]) -> tuple[Setting, ...]:
     """Every setting that a point has, once; the one that sets least comes first."""
     found = dict.fromkeys(Setting.of(point) for point in points)
     return tuple(sorted(found, key=lambda setting: len(setting.env)))
