@@ -1,5 +1,6 @@
 """Fixtures of all tests."""
 
+import signal
 import uuid
 from collections.abc import Iterator
 
@@ -11,6 +12,12 @@ from tests.server.launching import processes_with
 
 settings.register_profile("untimed", deadline=None)  # a busy machine is no fault of an example
 settings.load_profile("untimed")
+
+
+def pytest_configure() -> None:
+    """Restore Ctrl-C: background jobs of a shell ignore SIGINT, and child processes inherit it."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 @pytest.fixture
