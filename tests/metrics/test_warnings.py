@@ -10,13 +10,13 @@ import pytest
 from tests.metrics.make import World, sample, trace
 from tuner.metrics.level_metrics import summarise
 from tuner.metrics.samples import EngineCounters, RequestSample, SpecCounts, Window
-from tuner.metrics.warnings import Context, Doubt, doubts
+from tuner.metrics.warnings import CheckResult, Context, doubts
 
 PLAIN = Context(None, None)
 CHAIN = Context(2, 1)
 
 
-def found(context: Context, *windows: Window) -> list[Doubt]:
+def found(context: Context, *windows: Window) -> list[CheckResult]:
     return doubts(windows, summarise(windows, context.num_steps, context.eagle_topk), context)
 
 
@@ -283,10 +283,13 @@ def test_every_check_has_its_row_in_the_docs() -> None:
     """A user who looks up a doubt finds its cause and what to try."""
     table = Path("docs/checks.md").read_text(encoding="utf-8")
     sources = [*Path("tuner/metrics/warnings").glob("*.py"), Path("tuner/execution/recording.py")]
+    made = re.compile(r'(?:CheckResult|_note)\(\s*"([^"]+)"')
     named = {
         name
         for path in sources
-        for name in re.findall(r'(?:Doubt|_note)\(\s*"([^"]+)"', path.read_text(encoding="utf-8"))
+        for name in re.findall(
+            r'(?:CheckResult|_note)\(\s*"([^"]+)"', path.read_text(encoding="utf-8")
+        )
     }
     assert len(named) > 20
     assert {name for name in named if f"| `{name}` |" not in table} == set()

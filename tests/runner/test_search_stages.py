@@ -142,7 +142,7 @@ def test_what_was_not_launched_adds_up(
 
 
 def in_a_space(points: int, candidates: list[TrialRecord]) -> Any:
-    """As much of `Findings` as the lines below the table read."""
+    """The part of `RunView` that the lines below the table read."""
     return SimpleNamespace(
         space=SimpleNamespace(points=range(points)),
         ledger=Ledger(tuple(candidates)),

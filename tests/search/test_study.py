@@ -9,7 +9,7 @@ import pytest
 from tuner.config.loader import LoadedSweep, load_sweep
 from tuner.config.point import Point
 from tuner.search.observation import LevelFigures
-from tuner.search.optuna_study import FEASIBLE, Study, Verdict, startup_trials
+from tuner.search.optuna_study import FEASIBLE, Observation, Study, startup_trials
 from tuner.search.samplers import missing_library
 
 SWEEP = """
@@ -43,18 +43,18 @@ def load(tmp_path: Path):
     return loaded
 
 
-def measured(point: Point) -> Verdict:
+def measured(point: Point) -> Observation:
     """A landscape with its best at 3 steps, NCCL_PROTO=LL, and an OOM corner."""
     if point.num_steps == 6 and point.eagle_topk == 2:
-        return Verdict("infeasible", reason="OOM: out of memory")
+        return Observation("infeasible", reason="OOM: out of memory")
     if point.num_steps == 5:
-        return Verdict("failed", reason="CRASH: ended")
+        return Observation("failed", reason="CRASH: ended")
     value = 1.2 - 0.05 * abs(point.num_steps - 3) - 0.05 * (point.eagle_topk - 1)
     value += 0.1 * (dict(point.env).get("NCCL_PROTO") == "LL") - 0.04 * len(point.flags)
-    return Verdict("ok", value)
+    return Observation("ok", value)
 
 
-def run(study: Study, count: int) -> list[tuple[Point, Verdict]]:
+def run(study: Study, count: int) -> list[tuple[Point, Observation]]:
     done = []
     for _ in range(count):
         proposal = study.propose()
@@ -127,11 +127,11 @@ def test_gp_launches_nothing_but_what_promises_most(load, sampler):
     assert modelled == [point.label() for point, _ in done[startup_trials(24) :]]
 
 
-def both(point: Point) -> Verdict:
+def both(point: Point) -> Observation:
     """Long chains for one stream, short ones for eight."""
     first, second = 1 + 0.1 * point.num_steps, 1.7 - 0.1 * point.num_steps
     levels = {1: LevelFigures(1.0, speedup=first), 8: LevelFigures(1.0, speedup=second)}
-    return Verdict("ok", (first * second) ** 0.5, levels=levels)
+    return Observation("ok", (first * second) ** 0.5, levels=levels)
 
 
 def test_nsga2_has_an_objective_for_each_concurrency(load):

@@ -82,8 +82,8 @@ HOLDING = """
 import os, sys
 from pathlib import Path
 from tests.execution.ray.test_rules import order_of
-from tuner.execution.ray.node_agent import Held
-for each in Held(order_of(Path(sys.argv[1]), "{kind: hang-after, value: 1}, {kind: outlive}"),
+from tuner.execution.ray.node_agent import NodeLaunch
+for each in NodeLaunch(order_of(Path(sys.argv[1]), "{kind: hang-after, value: 1}, {kind: outlive}"),
                  os.environ).messages():
     pass
 """

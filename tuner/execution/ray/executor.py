@@ -24,9 +24,9 @@ from tuner.core.errors import UserError
 from tuner.execution.executor import FinishedJob, LaunchJob, bare, report_over
 from tuner.execution.launch import LaunchContext
 from tuner.execution.progress import Phase
+from tuner.execution.ray.actor import OnNode
 from tuner.execution.ray.launch import NodePart, RunningLaunch
 from tuner.execution.ray.messages import Begun, LaunchOrder, LogPart, Over
-from tuner.execution.ray.node_agent import OnNode
 from tuner.execution.ray.nodes import A_LITTLE, Cluster
 from tuner.server.base import Rank
 

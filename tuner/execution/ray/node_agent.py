@@ -7,7 +7,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
@@ -16,16 +15,13 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import ray
-
 from tuner.core.errors import UserError
 from tuner.execution.progress import Phase
 from tuner.execution.ray.launch_process import ABORT
-from tuner.execution.ray.messages import Begun, LaunchOrder, LogPart, Over
+from tuner.execution.ray.messages import LaunchOrder, LogPart, Over
 from tuner.runs.crash_recovery import try_lock
 from tuner.runs.run_folder import RunFolder
 from tuner.server.pid_file import end_left_behind
-from tuner.server.ports import free_port
 
 POLL_S = 0.25
 PART_BYTES = 4 * 2**20
@@ -184,55 +180,3 @@ def _parent() -> Path:
     if owner != os.getuid() or path.is_symlink():
         raise UserError("this is another user's, remove it or set TMPDIR", path)
     return path
-
-
-class OnNode:
-    """One launch, or one rank of it. `perform` runs in one of the actor's threads, the others'
-    calls in another."""
-
-    def __init__(self) -> None:
-        self._held: NodeLaunch | None = None
-        self._lock = threading.Lock()
-        self._is_ended = self._is_aborted = False
-
-    def address(self) -> str:
-        """`HOST:PORT` of this node, free now, for the ranks of a server to meet at."""
-        return f"{ray.util.get_node_ip_address()}:{free_port()}"
-
-    def perform(
-        self, order: LaunchOrder, address: str | None = None
-    ) -> Iterator[Begun | Phase | LogPart | Over]:
-        """Launch, measure and stop; `address` is where the ranks of one server meet."""
-        if order.rank is not None and address is not None:
-            order = replace(order, rank=replace(order.rank, address=address))
-        environment = own_environment(os.environ, environment_of_parent())
-        gpus = tuple(each for each in os.environ.get(VISIBLE, "").split(",") if each)
-        gpus = gpus[: order.gpus]
-        environment[VISIBLE] = ",".join(gpus)
-        yield Begun(socket.gethostname(), ray.get_runtime_context().get_node_id(), gpus)
-        with self._lock:
-            if self._is_ended:
-                yield Over()
-                return
-            try:
-                self._held = NodeLaunch(order, environment)
-            except UserError as error:
-                yield Over(refused=error)
-                return
-            if self._is_aborted:
-                self._held.abort()
-        yield from self._held.messages()
-
-    def abort(self) -> None:
-        """End the server: another rank of it is gone."""
-        with self._lock:
-            self._is_aborted = True
-            if self._held is not None:
-                self._held.abort()
-
-    def end(self) -> None:
-        """End it, its server first; `perform` then says its last."""
-        with self._lock:
-            self._is_ended = True
-            if self._held is not None:
-                self._held.end()
