@@ -105,23 +105,23 @@ def test_a_worker_that_is_killed_leaves_no_server(
 
     deadline = time.monotonic() + 60
     while not list(temporary.glob("specbench-*/launch-*/logs/0000.running.json")) or not those(
-        "engine.simulated"
+        "tuner.simulator"
     ):
         assert time.monotonic() < deadline
         time.sleep(0.05)
     if victim == "both":
-        for pid in those("cluster.keeper"):
+        for pid in those("ray.launch_process"):
             os.kill(pid, signal.SIGKILL)
     holder.kill()
     holder.wait()
     while victim != "both" and left_behind(seal):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    while victim == "both" and those("cluster.keeper"):  # its lock is held until it is gone
+    while victim == "both" and those("ray.launch_process"):  # its lock is held until it is gone
         assert time.monotonic() < deadline
         time.sleep(0.05)
     if victim == "both":
-        assert those("engine.simulated"), "nobody was there to end it"
+        assert those("tuner.simulator"), "nobody was there to end it"
         clear_left_behind()  # what the next launch on the node does first
     assert not left_behind(seal) and not folders(temporary)
 
