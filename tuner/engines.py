@@ -1,33 +1,57 @@
-"""From a sweep's `engine` section to the engine, and to its all-reduce measurement."""
+"""The factory: from a sweep's `engine` section to the engine, and to its all-reduce measurement."""
 
 from collections.abc import Callable, Mapping
 
 from tuner.config.loader import LoadedSweep
-from tuner.config.schema import Sweep
+from tuner.config.schema import ENGINE_TRAITS, EngineTraits, Sweep
 from tuner.server.base import Engine
 from tuner.sglang.nccl.benchmark import Wanted, job_of_sweep, run_job
 from tuner.sglang.nccl.results import CommResults
 
+EngineMaker = Callable[[Sweep], Engine]
+"""Makes the engine of a sweep. Starts nothing. Raises UserError for a key that it refuses."""
 
-def make_engine(sweep: Sweep, release: str | None = None) -> Engine:
-    """The engine that the sweep names; starts nothing. Raises UserError for what it refuses.
 
-    `release` is an SGLang version to plan for, instead of the one that is installed.
-    """
-    spec, timeouts = sweep.engine, sweep.timeouts
-    if release is not None:
-        spec = spec.model_copy(update={"release": release})
-    if spec.kind == "simulated":
-        from tuner.simulator.engine import SimulatedEngine
-
-        return SimulatedEngine(spec, timeouts)
-    if spec.kind == "endpoint":
-        from tuner.endpoint.engine import EndpointEngine
-
-        return EndpointEngine(spec, timeouts)
+def _sglang(sweep: Sweep) -> Engine:
     from tuner.sglang.engine import SglangEngine
 
-    return SglangEngine(spec, timeouts, sweep.server)
+    return SglangEngine(sweep.engine, sweep.timeouts, sweep.server)
+
+
+def _simulated(sweep: Sweep) -> Engine:
+    from tuner.simulator.engine import SimulatedEngine
+
+    return SimulatedEngine(sweep.engine, sweep.timeouts)
+
+
+def _endpoint(sweep: Sweep) -> Engine:
+    from tuner.endpoint.engine import EndpointEngine
+
+    return EndpointEngine(sweep.engine, sweep.timeouts)
+
+
+ENGINES: dict[str, EngineMaker] = {
+    "sglang": _sglang,
+    "simulated": _simulated,
+    "endpoint": _endpoint,
+}
+"""Makers by `engine.kind`. An engine's module is imported when a sweep names it."""
+
+
+def register(kind: str, maker: EngineMaker, traits: EngineTraits) -> None:
+    """Make an engine known as `engine.kind: KIND` in sweep files."""
+    ENGINES[kind], ENGINE_TRAITS[kind] = maker, traits
+
+
+def make_engine(sweep: Sweep, release: str | None = None) -> Engine:
+    """Return the engine that the sweep names. Starts nothing. Raises UserError for a bad key.
+
+    `release` is the engine's version to plan for, instead of the one that is installed.
+    """
+    if release is not None:
+        spec = sweep.engine.model_copy(update={"release": release})
+        sweep = sweep.model_copy(update={"engine": spec})
+    return ENGINES[sweep.engine.kind](sweep)
 
 
 def measure_comm(
@@ -43,7 +67,7 @@ def measure_comm(
     unknown model shape or an interpreter without torch, and EngineFailure if no setting gave
     figures. No process is left, whatever is raised.
     """
-    if loaded.sweep.engine.kind == "simulated":
+    if loaded.sweep.engine.is_simulated:
         from tuner.simulator.nccl import simulated_results
 
         return simulated_results(loaded, wanted)

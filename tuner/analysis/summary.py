@@ -142,7 +142,7 @@ def summarise_run(run: Run, samples: RawSamples | None = None) -> Result:
     if exit_code == 0 and best is None:
         verdict += limits.why_not(fastest)
     baseline = ledger.baseline
-    attached = sweep.engine.kind == "endpoint"
+    attached = not sweep.engine.launches_servers
     again = None if best is None or best is plain else ledger.confirmation(best)
     compared = fastest is not None and baseline is not None and not attached
     samples = samples or RawSamples(run)
@@ -177,7 +177,7 @@ def _outcome(
 ) -> tuple[int, str]:
     outcomes = [record.outcome for record in ledger.candidates]
     last = outcomes[-sweep.search.max_failures :]
-    if sweep.engine.kind == "endpoint":
+    if not sweep.engine.launches_servers:
         measured = any(record.outcome == "ok" for record in ledger.records)
         return (0, "the server was measured") if measured else (1, "the server was not measured")
     if ledger.baseline is None:

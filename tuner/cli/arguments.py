@@ -44,7 +44,7 @@ class TrialCount:
 
 def unused_trials(loaded: "LoadedSweep") -> str | None:
     """Why this sweep does not ask how many trials are wanted; None where it does."""
-    if loaded.sweep.engine.kind == "endpoint":
+    if not loaded.sweep.engine.launches_servers:
         return "an endpoint is measured once, --trials is not used"
     if loaded.sweep.search.sampler == "grid":
         return f"grid measures all {len(loaded.space.points):,} points, --trials is not used"

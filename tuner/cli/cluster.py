@@ -44,7 +44,7 @@ def refuse_unplaced(loaded: LoadedSweep, address: str | None, resource: str | No
                 "remove nnodes",
             )
         lay_out_slots(loaded, os.environ)
-    elif loaded.sweep.engine.kind == "endpoint":
+    elif not loaded.sweep.engine.launches_servers:
         raise document.error(
             ("engine", "kind"), "an endpoint is launched by nobody, leave --ray out"
         )

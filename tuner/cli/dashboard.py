@@ -19,7 +19,7 @@ def open_dashboard(path: Path, host: str, port: int) -> None:
     Raises UserError for a run without a study and an address that cannot be listened on.
     """
     run = Run.open(path)
-    if run.sweep().engine.kind == "endpoint":
+    if not run.sweep().engine.launches_servers:
         raise UserError("a run of an endpoint searches nothing and has no study to show", path)
     _refuse_taken(host, port)
     storage, note = study_to_view(run)

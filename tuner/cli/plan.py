@@ -29,7 +29,7 @@ def show_plan(plan: Plan, limit: int | None) -> None:
     if estimate.parts:
         early = "" if sweep.search.sampler == "grid" else "; the search may end before all of them"
         click.echo(f"  of these {estimate.parts}{early}")
-    if sweep.engine.kind == "endpoint":
+    if not sweep.engine.launches_servers:
         click.echo("  nothing is launched: the server that runs is measured as it is")
         return
     _show_memory(plan)
@@ -59,7 +59,7 @@ def _show_command(title: str, command: Command) -> None:
 
 def _show_memory(plan: Plan) -> None:
     if plan.memory is None:
-        if plan.loaded.sweep.engine.kind == "sglang":
+        if plan.loaded.sweep.engine.uses_gpus:
             click.echo("  memory: --gpu-memory GIB says what a GPU has, and shows who takes it")
         return
     click.echo(f"  memory, GiB on each GPU of {plan.memory.gpu:.1f} ({plan.memory.source}):")

@@ -24,7 +24,7 @@ from tuner.runs.run import Run
 def watch(loaded: LoadedSweep, run: Run, *, to_stderr: bool) -> Iterator["ProgressLine"]:
     """Show a run's progress while the block runs."""
     console = Console(stderr=to_stderr, highlight=False, soft_wrap=True, markup=False)
-    simulated = " (simulated engine)" if loaded.sweep.engine.kind == "simulated" else ""
+    simulated = " (simulated engine)" if loaded.sweep.engine.is_simulated else ""
     console.print(f"{loaded.sweep.name}{simulated}: {run.path}")
     status = Status("starting", console=console) if console.is_terminal else None
     watch = ProgressLine(console, status, loaded)
@@ -112,7 +112,7 @@ class ProgressLine:
     def _endpoint(self) -> str | None:
         """What somebody else's server is called; None where this run launches its own."""
         engine = self.loaded.sweep.engine
-        return f"the server at {engine.url}" if engine.kind == "endpoint" else None
+        return None if engine.launches_servers else f"the server at {engine.url}"
 
     def _name(self, point: Point | None) -> str:
         """What the lines call a trial; an endpoint's point is known when it has answered."""

@@ -18,6 +18,7 @@ from tuner.config.schema import Sweep
 from tuner.metrics.level_metrics import metric_heading
 from tuner.metrics.statistics import Interval, Metric
 from tuner.report.outputs import describe_outputs, describe_task_scores
+from tuner.runs.ledger import is_simulated
 from tuner.runs.records import TrialRecord
 from tuner.runs.slot_interference import describe_slots
 
@@ -35,7 +36,7 @@ def show_result(result: Result, sweep: Sweep, report: Path) -> None:
     """Print what a run found: the best candidates beside the baseline, the answer, the report."""
     records = _ranked(result, sweep)
     console = Console(highlight=False, markup=False, soft_wrap=False)
-    simulated = " (simulated)" if any(each.engine == "simulated" for each in records) else ""
+    simulated = " (simulated)" if is_simulated(records, sweep) else ""
     metrics = {} if result.baseline is None else result.baseline.metrics
     metric, titles = sweep.search.objective.metric, dict[str, str]()
     for level in sweep.workload.levels:
@@ -61,7 +62,7 @@ def show_result(result: Result, sweep: Sweep, report: Path) -> None:
 def _ranked(result: Result, sweep: Sweep) -> list[TrialRecord]:
     spec = sweep.search.objective
     candidates = [each for each in result.settled.ledger.candidates if each.metrics]
-    if sweep.engine.kind == "endpoint":
+    if not sweep.engine.launches_servers:
         # One that does not speculate is recorded as a baseline.
         return [each for each in result.settled.ledger.records if each.metrics]
     measured = [

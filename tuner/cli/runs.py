@@ -94,7 +94,7 @@ def _is_old(run: Run) -> bool:
 def _wanted(run: Run) -> int:
     """Candidates in all; a run that times settings first may find that fewer make sense."""
     sweep = run.sweep()
-    if sweep.engine.kind == "endpoint":
+    if not sweep.engine.launches_servers:
         return 1
     points = len(
         Space.from_sweep(sweep, read_document(run.sweep_text(), str(run.sweep_file))).points

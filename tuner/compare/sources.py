@@ -122,7 +122,7 @@ class RunSource:
     @property
     def attached(self) -> bool:
         """Of a server that already ran."""
-        return self.findings.sweep.engine.kind == "endpoint"
+        return not self.findings.sweep.engine.launches_servers
 
     def points(self, level: Level) -> dict[Point, Result]:
         """Candidates measured at a concurrency, the best first; each by its confirming launch."""

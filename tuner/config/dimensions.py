@@ -26,7 +26,7 @@ class Dimensions:
         found: dict[str, tuple[Any, ...]] = {}
         if model.algorithm == "NGRAM":
             found |= self._ngram(spec)
-        elif self.sweep.engine.kind != "endpoint" or spec.num_steps is not None:
+        elif self.sweep.engine.launches_servers or spec.num_steps is not None:
             found |= self._tree(spec)
         for kind, named in (("env", spec.env), ("flags", spec.flags)):
             for name, values in named.items():

@@ -193,7 +193,7 @@ def _task(document: Document, sweep: Sweep, beside: Path) -> tuple[Question, ...
 
 def _check_across(document: Document, sweep: Sweep) -> None:
     """Rules that join two places of the file."""
-    if sweep.model.algorithm is None and sweep.engine.kind != "endpoint":
+    if sweep.model.algorithm is None and sweep.engine.launches_servers:
         raise document.error(
             ("model", "algorithm"),
             f"only a server that runs already has it, write one of {', '.join(ALGORITHMS)}",

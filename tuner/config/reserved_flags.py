@@ -80,5 +80,5 @@ def check_nodes(document: Document, sweep: Sweep) -> None:
             f"{ranks} ranks (model.tp by pp-size) cannot be split over {nodes} nodes alike, write "
             f"a divisor of {ranks}",
         )
-    if nodes > 1 and sweep.engine.kind == "endpoint":
+    if nodes > 1 and not sweep.engine.launches_servers:
         raise document.error(place, "an endpoint runs already, wherever it does: remove it")

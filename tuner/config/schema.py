@@ -4,9 +4,11 @@ Field descriptions end up in the JSON Schema that `specbench schema` prints.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema, model_validator
+from pydantic_core import PydanticKnownError
 
 from tuner.config import field_types
 from tuner.config.exclusions import ExcludeSpec
@@ -41,10 +43,49 @@ class FaultSpec(Strict):
     """The fault's number where it has one (`hang-after`: tokens, `slow-start`: seconds)."""
 
 
+@dataclass(frozen=True)
+class EngineTraits:
+    """Facts about a kind of engine that rules, plans and reports depend on.
+
+    They hold without the engine: a report may be written where the engine cannot run.
+    """
+
+    launches_servers: bool = True
+    """False: the engine measures a server that already runs, as it is."""
+    is_simulated: bool = False
+    """True: a performance model answers, and no number was measured on hardware."""
+
+    @property
+    def uses_gpus(self) -> bool:
+        """True if launches take GPUs of this machine and read the models' files."""
+        return self.launches_servers and not self.is_simulated
+
+
+ENGINE_TRAITS: dict[str, EngineTraits] = {
+    "sglang": EngineTraits(),
+    "simulated": EngineTraits(is_simulated=True),
+    "endpoint": EngineTraits(launches_servers=False),
+}
+"""Traits of each known kind. `tuner.engines.register` adds a kind."""
+BUILT_IN_ENGINES = tuple(ENGINE_TRAITS)
+
+
+def _known_kind(value: Any) -> str:
+    if isinstance(value, str) and value in ENGINE_TRAITS:
+        return value
+    *others, last = map(repr, ENGINE_TRAITS)
+    expected = f"{', '.join(others)} or {last}"
+    raise PydanticKnownError("literal_error", {"expected": expected})
+
+
 class EngineSpec(Strict):
     """What serves the model."""
 
-    kind: Literal["sglang", "simulated", "endpoint"]
+    kind: Annotated[
+        str,
+        PlainValidator(_known_kind),
+        WithJsonSchema({"enum": list(BUILT_IN_ENGINES), "type": "string"}),
+    ]
     """`sglang` launches SGLang, `simulated` plays it, `endpoint` measures a running server."""
     python: PathText | None = None
     """The interpreter that has SGLang; default: the one that runs specbench."""
@@ -74,9 +115,24 @@ class EngineSpec(Strict):
 
     @model_validator(mode="after")
     def _has_what_it_needs(self) -> Self:
-        if self.kind == "endpoint" and self.url is None:
-            raise ValueError("kind endpoint needs a url, such as url: http://127.0.0.1:30000")
+        if not self.launches_servers and self.url is None:
+            raise ValueError(f"kind {self.kind} needs a url, such as url: http://127.0.0.1:30000")
         return self
+
+    @property
+    def launches_servers(self) -> bool:
+        """See `EngineTraits`."""
+        return ENGINE_TRAITS[self.kind].launches_servers
+
+    @property
+    def is_simulated(self) -> bool:
+        """See `EngineTraits`."""
+        return ENGINE_TRAITS[self.kind].is_simulated
+
+    @property
+    def uses_gpus(self) -> bool:
+        """See `EngineTraits`."""
+        return ENGINE_TRAITS[self.kind].uses_gpus
 
 
 MAX_CONCURRENCY = 512
@@ -426,8 +482,9 @@ class Sweep(Strict):
     def _as_it_runs(cls, data: Any) -> Any:
         """A server that runs already has its algorithm, and its one point."""
         match data:
-            case {"engine": {"kind": "endpoint"}, "model": dict(model)}:
-                return {"space": {}, **data, "model": {"algorithm": None, **model}}
+            case {"engine": {"kind": str(kind)}, "model": dict(model)} if kind in ENGINE_TRAITS:
+                if not ENGINE_TRAITS[kind].launches_servers:
+                    return {"space": {}, **data, "model": {"algorithm": None, **model}}
         return data
 
 

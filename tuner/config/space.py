@@ -56,7 +56,7 @@ class Space:
             auto=spec.num_draft_tokens in (None, "auto"),
             tp=sweep.model.tp,
         )
-        if sweep.engine.kind == "endpoint":
+        if not sweep.engine.launches_servers:
             return space
         rules = exclusions(spec.exclude, dimensions, sweep.model.tp, document)
         return space._enumerated(document, rules)

@@ -87,7 +87,7 @@ def _unheard(_phase: Phase) -> None:
 
 def _crowded(rig: LaunchContext, point: Point | None) -> tuple[str, ...]:
     """What others hold of the GPUs that a launch of the point will see."""
-    if rig.engine.name != "sglang":
+    if not rig.sweep.engine.uses_gpus:
         return ()
     config = server_config(rig.sweep, point)
     return tuple(gpu.gpu_in_use(child_environment(config.env, config.unset, mark="")))

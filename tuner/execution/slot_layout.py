@@ -66,7 +66,7 @@ def lay_out_slots(loaded: LoadedSweep, environment: Mapping[str, str]) -> tuple[
         raise loaded.document().error(("slots",), why)
     each = gpu_count(sweep)
     names: tuple[str, ...] | None = tuple(map(str, range(PLAYED_GPUS)))
-    if sweep.engine.kind != "simulated":
+    if not sweep.engine.is_simulated:
         names = visible_names(environment)
     elif isinstance(wanted, int):
         names = tuple(map(str, range(wanted * each)))
@@ -80,7 +80,7 @@ def lay_out_slots(loaded: LoadedSweep, environment: Mapping[str, str]) -> tuple[
         need = f"{count} servers need {count * each} GPUs ({each} each), {len(names)} are seen"
         raise loaded.document().error(("slots",), f"{need}: {may}")
     groups = [names[n * each : (n + 1) * each] for n in range(count)]
-    if sweep.engine.kind == "simulated":
+    if sweep.engine.is_simulated:
         return tuple(Slot(n, group) for n, group in enumerate(groups))
     nodes = numa_nodes({**environment, VISIBLE: ",".join(names)})
     return tuple(_placed(n, group, nodes) for n, group in enumerate(groups))
@@ -90,7 +90,7 @@ def planned_slots(loaded: LoadedSweep, environment: Mapping[str, str]) -> int:
     """Servers at a time, for a plan, which is made anywhere: a number is taken as it is, and `auto`
     is one where the GPUs here are too few. Raises UserError for what no machine can do."""
     wanted = loaded.sweep.slots
-    if wanted == 1 or loaded.sweep.engine.kind == "simulated":
+    if wanted == 1 or loaded.sweep.engine.is_simulated:
         return len(lay_out_slots(loaded, environment))
     if (why := _refusal(loaded)) is not None:
         raise loaded.document().error(("slots",), why)
@@ -117,7 +117,7 @@ def slot_notes(loaded: LoadedSweep, environment: Mapping[str, str]) -> Iterator[
 def _refusal(loaded: LoadedSweep) -> str | None:
     """Why servers cannot stand side by side; None where they can."""
     sweep = loaded.sweep
-    if sweep.engine.kind == "endpoint":
+    if not sweep.engine.launches_servers:
         return "an endpoint is one server that runs already, remove slots"
     prefix = sweep.engine.command
     if prefix and Path(prefix[0]).name not in _LOCAL:

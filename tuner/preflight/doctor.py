@@ -38,11 +38,11 @@ def examine_sweep(loaded: LoadedSweep, results: Path) -> Iterator[Finding]:
     yield from _refusals(loaded)
     sweep = loaded.sweep
     yield machine.storage(sweep.search.storage)
-    if sweep.engine.kind == "simulated":
-        yield Finding("ok", "simulated", "interpreter, GPUs and models are not looked at")
+    if sweep.engine.is_simulated:
+        yield Finding("ok", sweep.engine.kind, "interpreter, GPUs and models are not looked at")
         yield from _common(results, frozenset(sweep.server.env) | frozenset(sweep.space.env))
-    elif sweep.engine.kind == "endpoint":
-        yield Finding("ok", "endpoint", "what it runs with is not looked at")
+    elif not sweep.engine.launches_servers:
+        yield Finding("ok", sweep.engine.kind, "what it runs with is not looked at")
         yield _disk(results)
     else:
         launches = Launches(sweep, os.environ)

@@ -129,7 +129,7 @@ def estimate_sweep(
     by_role, trials, workload = dict.fromkeys(_PARTS, 0), 1, sweep.workload
     slots, beside = planned_slots(loaded, os.environ), (0, 0)
     sent = plan_requests(loaded)
-    if sweep.engine.kind != "endpoint":
+    if sweep.engine.launches_servers:
         points = len(loaded.space.points)
         wanted = points if sweep.search.sampler == "grid" else min(points, sweep.search.trials)
         scored = bool(loaded.task) and made_up(sweep, os.environ) is None
@@ -153,7 +153,7 @@ def estimate_sweep(
         if confirmed and any(sent.unseen.values()):
             trials += 2  # the other prompts: of the baseline, of the winner
     launch_s, launch_basis = _launch_time(sweep, earlier)
-    if given_s is not None and sweep.engine.kind == "sglang":
+    if given_s is not None and sweep.engine.uses_gpus:
         launch_s, launch_basis = given_s, "as --launch says"
     speed, speed_basis = _stream_speed(sweep, earlier)
     measure = sweep.measure
@@ -198,9 +198,9 @@ def _launch_time(sweep: Sweep, earlier: Earlier) -> tuple[float, str]:
         for record in earlier.trials
         if record.launch_s is not None and record.proposed
     ]
-    if sweep.engine.kind == "endpoint":
+    if not sweep.engine.launches_servers:
         return 0.0, "the server runs already"
-    if sweep.engine.kind == "simulated":
+    if sweep.engine.is_simulated:
         return SIMULATED_LAUNCH_S, "of this machine's time"
     if known:
         return median(known), earlier.words

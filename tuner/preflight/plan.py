@@ -130,7 +130,7 @@ def _prompt_notes(loaded: LoadedSweep) -> Iterator[str]:
         count, file = len(loaded.answers), loaded.sweep.workload.answers
         yield f"the answers between turns of {count} conversations are those of {file}"
     if writes_answers(loaded):
-        own = loaded.sweep.engine.kind != "endpoint"
+        own = loaded.sweep.engine.launches_servers
         yield (
             f"{'one more launch' if own else 'the server'} without speculation writes the answers "
             "between turns first (conversations.jsonl)"
@@ -158,7 +158,7 @@ def _comm_notes(loaded: LoadedSweep) -> Iterator[str]:
 
 def _task_notes(loaded: LoadedSweep) -> Iterator[str]:
     workload = loaded.sweep.workload
-    if not loaded.task or loaded.sweep.engine.kind == "endpoint":
+    if not loaded.task or not loaded.sweep.engine.launches_servers:
         return
     if (why := made_up(loaded.sweep, os.environ)) is not None:
         yield f"the questions of {workload.task} are not put to any server: {why}"

@@ -36,7 +36,7 @@ MANY = 5
 
 def answer(findings: RunView) -> list[str]:
     """Paragraphs, as Markdown."""
-    if findings.sweep.engine.kind == "endpoint":
+    if not findings.sweep.engine.launches_servers:
         which = "simulated" if findings.simulated else "running"
         first = f"**A measurement of a {which} server.** There is no baseline to compare it with."
         return _told([first, server_limits_line(findings)])
@@ -276,7 +276,7 @@ def describe_end(findings: RunView) -> str | None:
     wanted = points if every else min(points, run.settings.wanted)
     why = "it ended without a word" if ended.why is None else ended.why
     missing = "; closing launches missing" if ended.closing else ""
-    where = f" at {done} of {wanted} candidates" if findings.sweep.engine.kind != "endpoint" else ""
+    where = f" at {done} of {wanted} candidates" if findings.sweep.engine.launches_servers else ""
     return (
         f"**Ended early{where}** ({escaped(why)}){missing}; go on with {code(run.resume_command)}."
     )

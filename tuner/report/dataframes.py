@@ -21,6 +21,7 @@ from tuner.config.schema import ObjectiveSpec
 from tuner.metrics.level_metrics import accept_length
 from tuner.metrics.samples import RequestSample, Window
 from tuner.metrics.statistics import decode_time, output_tok_s
+from tuner.runs.ledger import is_simulated
 from tuner.runs.raw_samples import RawSamples
 from tuner.runs.records import TrialRecord
 from tuner.runs.run import Run
@@ -255,7 +256,7 @@ class RunFrames:
         """The sweep file as it ran; `sweep.workload.concurrency` and all other keys."""
         self.machine = self._run.machine()
         """machine.json: driver, GPUs, versions."""
-        self.simulated = any(record.engine == "simulated" for record in self._records)
+        self.simulated = is_simulated(self._records, self.sweep)
         """A performance model answered, not a GPU."""
 
     @cached_property

@@ -63,7 +63,7 @@ def launches_held(run: Run, pair: ShapePair | None = None) -> Iterator[MemoryUse
     `pair` goes before what the run kept of its models, and that before their files here.
     """
     sweep, gpu = run.sweep(), _gpu(run)
-    if sweep.engine.kind != "sglang" or gpu is None:
+    if not sweep.engine.uses_gpus or gpu is None:
         return
     begun = sweep_as_begun(sweep, run.settings.models, os.environ)
     models = pair or read_shapes(begun, kept=run.configs())

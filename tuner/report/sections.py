@@ -33,7 +33,7 @@ def describe_simulation(findings: RunView) -> str | None:
     """What a reader must know of a simulated run before any number."""
     if not findings.simulated:
         return None
-    if findings.sweep.engine.kind != "simulated":
+    if not findings.sweep.engine.is_simulated:
         words = "The server said that it is a simulated one: every number here comes from a "
         return words + "performance model, none was measured on hardware."
     preset = findings.sweep.engine.preset
@@ -218,7 +218,7 @@ def time_spent(findings: RunView) -> str:
     launches = {record.launch_id: record.launch_s for record in findings.records}
     known = [seconds for seconds in launches.values() if seconds is not None]
     measured = [r.measured_s for r in findings.records if r.measured_s is not None]
-    model_time = " of model time" if findings.sweep.engine.kind == "simulated" else ""
+    model_time = " of model time" if findings.sweep.engine.is_simulated else ""
     words = (
         f"{count(findings.result.launches, 'launch')} for {count(len(findings.records), 'trial')}"
     )

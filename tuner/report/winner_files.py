@@ -76,7 +76,7 @@ def _with_prompts_in_place(sweep: Sweep, beside: str | None) -> Sweep:
 
 def launch_command(findings: RunView) -> Command | None:
     """The winner's launch; None for an endpoint, which is not launched, and without a winner."""
-    if findings.winner is None or findings.sweep.engine.kind == "endpoint":
+    if findings.winner is None or not findings.sweep.engine.launches_servers:
         return None
     if (recorded := findings.winner.record.command) is not None:
         return Command.from_json(recorded)

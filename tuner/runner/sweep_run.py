@@ -106,7 +106,7 @@ def reopen_run(
         message = "the task has changed since this run began, restore it or begin a new run"
         raise UserError(message, path)
     then, now = run.machine().get("gpus"), (machine or machine_facts())["gpus"]
-    if loaded.sweep.engine.kind == "sglang" and then != now:
+    if loaded.sweep.engine.uses_gpus and then != now:
         what = "this machine" if machine is None else "the cluster"
         message = f"{what} has other GPUs than the run began on ({then}), begin a new run"
         raise UserError(message, path)
@@ -117,13 +117,13 @@ def reopen_run(
 
 def as_begun(loaded: LoadedSweep, run: Run) -> LoadedSweep:
     """The sweep of `run` with the models' commits that it began with; before an engine's check."""
-    if loaded.sweep.engine.kind != "sglang":
+    if not loaded.sweep.engine.uses_gpus:
         return loaded
     return held_as_begun(loaded, run.settings.models, os.environ)
 
 
 def _models(loaded: LoadedSweep) -> ModelFacts:
-    if loaded.sweep.engine.kind != "sglang":
+    if not loaded.sweep.engine.uses_gpus:
         return {}
     return model_facts(loaded.sweep, os.environ)
 
@@ -168,10 +168,10 @@ def measure_all(
         progress = StatusWriter(progress, run, budget, closing)
         if budget.ends is not None:
             progress.note(budget.ends)
-        if loaded.sweep.engine.kind == "sglang" and elsewhere is None:
+        if loaded.sweep.engine.uses_gpus and elsewhere is None:
             for crowd in gpu.gpu_in_use(Launches(loaded.sweep, os.environ).environment):
                 progress.note(f"{crowd}, before the first launch")
-        if loaded.sweep.engine.kind == "endpoint":
+        if not loaded.sweep.engine.launches_servers:
             loaded = with_conversations(loaded, run, engine, progress.phase)
             bench = TrialRunner.prepare(engine, loaded, run, progress.phase)
             measure_endpoint(bench, budget, progress)

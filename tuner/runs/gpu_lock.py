@@ -62,7 +62,7 @@ def gpus_used(sweep: Sweep, inherited: Mapping[str, str]) -> dict[str, str]:
     """
     launches, prefix = Launches(sweep, inherited), sweep.engine.command
     elsewhere = bool(prefix) and PurePath(prefix[0]).name not in LOCAL
-    if sweep.engine.kind != "sglang" or elsewhere or not launches.takes_gpus:
+    if not sweep.engine.uses_gpus or elsewhere or not launches.takes_gpus:
         return {}
     visible = visible_gpus(launches.environment)
     varied = {*sweep.space.flags, *sweep.baseline.flags, *launches.varied}
@@ -224,7 +224,7 @@ def spent(ledger: Ledger, sweep: Sweep) -> Spent | None:
     launches = {record.launch_id: record.launch_s for record in ledger.records}
     known = [seconds for seconds in launches.values() if seconds is not None]
     measured = [r.measured_s for r in ledger.records if r.measured_s is not None]
-    if sweep.engine.kind == "endpoint" or not known:
+    if not sweep.engine.launches_servers or not known:
         return None
     seconds = sum(known) + sum(measured)
     return Spent(seconds / 3600, gpu_count(sweep), ledger.next_launch - len(known))

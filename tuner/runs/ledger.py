@@ -114,7 +114,7 @@ class Ledger:
 
 def is_simulated(records: Sequence[TrialRecord], sweep: Sweep) -> bool:
     """A number here comes from a performance model: the sweep says so, or a server did."""
-    return sweep.engine.kind == SIMULATED or any(each.engine == SIMULATED for each in records)
+    return sweep.engine.is_simulated or any(each.engine == SIMULATED for each in records)
 
 
 AT_ONCE = 1 << 18

@@ -23,7 +23,7 @@ def keep_configs(file: Path, sweep: Sweep, begun: ModelFacts) -> None:
     `begun` is what the models were when the run began: their commits, not what `main` is by now.
     Only SGLang's servers read models. Raises UserError where it cannot be read or written.
     """
-    if sweep.engine.kind != "sglang":
+    if not sweep.engine.uses_gpus:
         return
     kept = read_configs(file)
     if len(kept) == (1 if sweep.model.draft is None else 2):

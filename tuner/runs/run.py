@@ -240,7 +240,7 @@ def _new_folder(root: Path, stamp: str) -> Path:
 
 def refuse_unusable(run: RunFolder, ledger: Ledger, sweep: Sweep, document: Document) -> None:
     """Raises UserError where a candidate is no point of the space or the baseline is no use."""
-    if sweep.engine.kind == "endpoint":  # has its own point, and nothing to compare it with
+    if not sweep.engine.launches_servers:  # has its own point, and nothing to compare it with
         return
     _refuse_foreign_points(run, ledger, Space.from_sweep(sweep, document))
     _refuse_baseline(run, ledger, sweep.workload.levels)

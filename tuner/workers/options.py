@@ -81,7 +81,7 @@ def join_fleet(
 ) -> SharedStudy:
     """This worker's side of the shared study. Raises UserError where it cannot be used or is of
     another question."""
-    if loaded.sweep.engine.kind == "endpoint":
+    if not loaded.sweep.engine.launches_servers:
         raise loaded.document().error(
             ("engine", "kind"), "an endpoint has nothing to share with others, use specbench sweep"
         )

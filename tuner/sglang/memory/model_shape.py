@@ -261,7 +261,7 @@ def _config(model: Model) -> Mapping[str, Any] | str:
 def gpu_bytes(sweep: Sweep, inherited: Mapping[str, str] = os.environ) -> int | None:
     """The memory of the smallest GPU that the sweep's servers can use; None where not known."""
     launches = Launches(sweep, inherited)
-    elsewhere = sweep.engine.kind != "sglang" or sweep.engine.command
+    elsewhere = not sweep.engine.uses_gpus or sweep.engine.command
     if elsewhere or "CUDA_VISIBLE_DEVICES" in launches.varied or not launches.takes_gpus:
         return None
     found = visible_gpus(launches.environment)

@@ -202,7 +202,7 @@ def job_of_sweep(
 ) -> BenchmarkJob:
     """The settings and message sizes of a sweep for SGLang, in `environment`. Raises UserError."""
     sweep = loaded.sweep
-    if sweep.engine.kind == "endpoint":
+    if not sweep.engine.launches_servers:
         raise UserError(
             "an endpoint runs with the settings that it has, so there are none to compare: "
             "specbench comm needs a sweep of kind sglang",

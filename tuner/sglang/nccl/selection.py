@@ -56,7 +56,7 @@ _CHOOSING = (*BACK_END_FLAGS, "enable-deterministic-inference")
 def own_tokens(sweep: Sweep, environment: Mapping[str, str]) -> int | None:
     """The most tokens of a pass that SGLang's own kernels carry; None where the model's shape is
     not known here."""
-    if sweep.engine.kind == "simulated":
+    if sweep.engine.is_simulated:
         return ANY_TOKENS
     try:
         shape = message_shape(sweep, environment, None, None)
@@ -336,7 +336,7 @@ class Screening:
         timed = {(part, each.tokens) for each in found.messages for part in each.parts}
         if (
             found.tp != sweep.model.tp
-            or found.simulated != (sweep.engine.kind == "simulated")
+            or found.simulated != sweep.engine.is_simulated
             or not {each.setting for each in found.measured} <= {*list_settings(points)}
             or not timed & sent
         ):
@@ -387,14 +387,14 @@ def read_screening(path: Path) -> Screening | None:
 def has_choice(loaded: LoadedSweep) -> bool:
     """The stage is on, and some points differ in NCCL settings alone."""
     sweep = loaded.sweep
-    if "comm" not in sweep.search.active_stages or sweep.engine.kind == "endpoint":
+    if "comm" not in sweep.search.active_stages or not sweep.engine.launches_servers:
         return False
     return sweep.model.tp > 1 and any(len(each) > 1 for each in families(loaded.space.points))
 
 
 def refusal(sweep: Sweep, environment: Mapping[str, str]) -> str | None:
     """Why the benchmark cannot stand for these servers; None where it can."""
-    if sweep.engine.kind == "simulated":
+    if sweep.engine.is_simulated:
         return None
     launches = Launches(sweep, environment)
     if not launches.takes_gpus:
@@ -465,5 +465,5 @@ def expected(loaded: LoadedSweep) -> tuple[int, float]:
     counts = token_counts(
         loaded.space.points, loaded.sweep.workload.concurrency, loaded.sweep.model.tp
     )
-    simulated = loaded.sweep.engine.kind == "simulated"
+    simulated = loaded.sweep.engine.is_simulated
     return settings, 0.0 if simulated else expected_s(settings, count_sizes(counts))
