@@ -68,7 +68,7 @@ OTHERS = [
     (b"\x28\xb5\x2f\xfd rest", "this is compressed by zstd, unpack it with unzstd"),
     (b"PK\x03\x04 rest", "this is a zip archive, unpack it and name the file in it"),
     (b"PAR1 rest", "this is a Parquet file, save its rows as JSON Lines"),
-    (GOOD.decode().encode("utf-16"), "this is UTF-16 text, save the prompts as UTF-8"),
+    (GOOD.decode().encode("utf-16"), "this is UTF-16 text, save it as UTF-8"),
 ]
 
 

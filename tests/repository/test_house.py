@@ -45,8 +45,8 @@ OWNERS = {
     "orjson": {"loadgen"},
     "pandas": {"report"},
     "psutil": {"server"},
-    "pydantic": {"config", "runs"},
-    "pydantic_core": {"config", "runs"},
+    "pydantic": {"config", "runs", "compare"},
+    "pydantic_core": {"config", "runs", "compare"},
     "pynvml": {"runs", "server"},  # machine facts; GPU memory, clocks and energy
     "ray": {"execution"},
     "rich": {"cli"},

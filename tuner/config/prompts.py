@@ -15,13 +15,12 @@ from tuner.config.conversation import Turns, first_turn, why_not_all
 from tuner.config.datasets import (
     SHAREGPT,
     DatasetShape,
-    Item,
     LeftOutError,
     detect_shape,
-    read_items,
 )
 from tuner.config.yaml_document import shortened
 from tuner.core.errors import UserError, printable
+from tuner.core.json_items import Item, read_items
 
 BUILTIN_KINDS = ("chat", "code", "math", "summarise")
 BUILTIN = (*BUILTIN_KINDS, "mixed")

@@ -6,10 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from tuner.config.conversation import Prompt, require_text
-from tuner.config.datasets import GSM8K, read_items
+from tuner.config.datasets import GSM8K
 from tuner.config.prompts import content_hash
 from tuner.config.yaml_document import shortened
 from tuner.core.errors import UserError
+from tuner.core.json_items import read_items
 
 SHAPE = 'write {"question": "...", "answer": "... #### 42"}'
 MARK = "####"

@@ -1,5 +1,6 @@
 """Files of others: what is taken over means what it means here, and the rest is refused."""
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -170,7 +171,7 @@ def test_a_part_that_is_refused_is_named_and_the_rest_shown(tmp_path: Path) -> N
         (json.dumps(bench_serving(duration=None)), 1, "duration is missing"),
         (json.dumps(bench_serving(max_concurrency=1.5)), 1, "whole number"),
         (json.dumps(bench_speculative()) + "\n" + json.dumps(vllm()), 2, "split them"),
-        ("[1, 2]", 1, "no JSON object"),
+        ("[1, 2]", 1, "not a JSON object"),
         ("Namespace(backend='sglang')\n", 1, "not JSON"),
     ],
 )
@@ -216,8 +217,11 @@ def test_files_without_any_result(tmp_path: Path) -> None:
     path.write_text("\n")
     with pytest.raises(UserError, match="nothing in it"):
         read_foreign(path)
-    path.write_bytes(b"\xff\xfe\x00")
+    path.write_bytes(b"\xff\x00\xfe")
     with pytest.raises(UserError, match="not UTF-8"):
+        read_foreign(path)
+    path.write_bytes(gzip.compress(b"{}"))
+    with pytest.raises(UserError, match="unpack it with gunzip"):
         read_foreign(path)
 
 

@@ -1,50 +1,74 @@
-"""Which benchmark wrote a file, and what is in it."""
+"""Result files of other benchmarks: which benchmark wrote one, and its measurements."""
 
 from collections.abc import Iterable
+from dataclasses import replace
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from tuner.compare.external import bench_serving, bench_speculative, specforge, vllm
-from tuner.compare.external.documents import JsonDocument, read_documents
+from tuner.compare.external.fields import has
 from tuner.compare.external.record import ForeignRecord, ForeignRun, pooled
-from tuner.core.errors import NotComparable, UserError
+from tuner.core.errors import NotComparable, UserError, printable
+from tuner.core.json_items import Item, read_items
 
 READ = (
     "sglang.bench_serving's JSONL, bench_speculative.py's JSONL, vllm bench's JSON or SpecForge's "
     "bench_eagle3.py results"
 )
 SUMMARY = "*/summary.json"
-"""Of a folder that `vllm bench sweep serve` wrote."""
+"""Result files in the folder of `vllm bench sweep serve`."""
 
 
 def is_foreign(path: Path) -> bool:
-    """Whether this is to be read here: a file, or a vLLM sweep's folder."""
+    """Return True for a file, and for the folder of a vLLM sweep."""
     if path.is_dir():
         return not (path / "run.json").exists() and any(path.glob(SUMMARY))
     return path.is_file()
 
 
 def read_foreign(path: Path) -> list[ForeignRun]:
-    """A run for each workload in a file, in the file's order.
+    """Return a run for each workload in a file, in the file's order.
 
-    Raises UserError with FILE:LINE for a file that is broken or of an unknown format, NotComparable
-    with the reason where nothing in it can be held against a run.
+    Raises UserError with FILE:LINE for a broken file or an unknown format, and NotComparable with
+    the reason if no measurement of the file can be compared with a run.
     """
     files = sorted(path.glob(SUMMARY)) if path.is_dir() else [path]
-    found = [document for file in files for document in read_documents(file)]
-    reader = _reader(found)
-    records, left_out = _records(found, reader)
+    items = [item for file in files for item in _read_objects(file)]
+    reader = _reader(items)
+    records, left_out = _records(items, reader)
     if not records:
-        nothing = NotComparable("there is no measurement in it", found[0].where)
+        nothing = NotComparable("there is no measurement in it", items[0].where)
         raise left_out[0] if left_out else nothing
     by_workload: dict[str, list[ForeignRecord]] = {}
     for record in records:
         by_workload.setdefault(record.workload, []).append(record)
-    told = [*(f"left out: {error}" for error in left_out), *reader.NOTES]
+    notes = [*(f"left out: {error}" for error in left_out), *reader.NOTES]
     return [
-        ForeignRun(path, reader.TOOL, workload, *_once(each, told))
-        for workload, each in by_workload.items()
+        ForeignRun(path, reader.TOOL, workload, *_pool_repeats(group, notes))
+        for workload, group in by_workload.items()
     ]
+
+
+def _read_objects(path: Path) -> list[Item]:
+    """Return the objects of a file, their texts printable. Raises UserError with FILE:LINE."""
+    items = list(read_items(path, "give a run folder or a file", spread=True))
+    for item in items:
+        if not isinstance(item.value, dict):
+            raise item.wrong(f"{str(item.value)[:40]!r} is not a JSON object. Remove it.")
+    if not items:
+        raise UserError("there is nothing in it, give a file with results", path)
+    return [replace(item, value=_printable(item.value)) for item in items]
+
+
+def _printable(value: Any) -> Any:
+    """Return the value with characters that a terminal or a page must not get as escapes."""
+    if isinstance(value, str):
+        return printable(value)
+    if isinstance(value, list):
+        return [_printable(entry) for entry in value]
+    if isinstance(value, dict):
+        return {printable(name): _printable(entry) for name, entry in value.items()}
+    return value
 
 
 class Reader(Protocol):
@@ -55,65 +79,67 @@ class Reader(Protocol):
     @property
     def NOTES(self) -> tuple[str, ...]: ...  # noqa: N802
 
-    def recognises(self, found: JsonDocument, /) -> bool: ...
+    def recognises(self, item: Item, /) -> bool: ...
 
-    def read(self, found: JsonDocument, /) -> Iterable[ForeignRecord | NotComparable]:
-        """The measurements of one object, or why one cannot be compared; that is raised where it
-        holds for all of them."""
+    def read(self, item: Item, /) -> Iterable[ForeignRecord | NotComparable]:
+        """Yield the measurements of one object, or the reason why one cannot be compared.
+
+        Raises NotComparable with the reason if no measurement can be compared.
+        """
         ...
 
 
 READERS: tuple[Reader, ...] = (bench_serving, bench_speculative, vllm, specforge)
 
 
-def _reader(found: Iterable[JsonDocument]) -> Reader:
-    """Of the benchmark that wrote all of the file."""
-    readers: dict[str, tuple[Reader, str]] = {}
-    for document in found:
-        reader = next((each for each in READERS if each.recognises(document)), None)
+def _reader(items: Iterable[Item]) -> Reader:
+    """Return the reader of the benchmark that wrote all items. Raises UserError."""
+    readers: dict[str, tuple[Reader, Item]] = {}
+    for item in items:
+        reader = next((reader for reader in READERS if reader.recognises(item)), None)
         if reader is None:
-            raise UserError(_unknown(document), document.where)
-        readers.setdefault(reader.TOOL, (reader, document.where))
+            raise item.wrong(_describe_unknown(item))
+        readers.setdefault(reader.TOOL, (reader, item))
     if len(readers) > 1:
-        (one, _), (other, (_, where)), *_ = readers.items()
-        raise UserError(f"this is of {other}, the lines before are of {one}: split them", where)
+        (one, _), (other, (_, item)), *_ = readers.items()
+        raise item.wrong(f"this is of {other}, the lines before are of {one}: split them")
     return next(reader for reader, _ in readers.values())
 
 
-def _unknown(document: JsonDocument) -> str:
-    if document.has("trial", "role", "point"):
+def _describe_unknown(item: Item) -> str:
+    if has(item, "trial", "role", "point"):
         return "this is a run's ledger, give the run's folder, results/NAME/RUN-ID"
     return f"this is none of the results that compare-report reads, give a run folder, {READ}"
 
 
 def _records(
-    found: Iterable[JsonDocument], reader: Reader
+    items: Iterable[Item], reader: Reader
 ) -> tuple[list[ForeignRecord], list[NotComparable]]:
     records: list[ForeignRecord] = []
     left_out: list[NotComparable] = []
-    for document in found:
+    for item in items:
         try:
-            for each in reader.read(document):
-                if isinstance(each, ForeignRecord):
-                    records.append(each)
+            for found in reader.read(item):
+                if isinstance(found, ForeignRecord):
+                    records.append(found)
                 else:
-                    left_out.append(each)
+                    left_out.append(found)
         except NotComparable as error:
             left_out.append(error)
     return records, left_out
 
 
-def _once(
-    records: Iterable[ForeignRecord], told: Iterable[str]
+def _pool_repeats(
+    records: Iterable[ForeignRecord], notes: Iterable[str]
 ) -> tuple[tuple[ForeignRecord, ...], tuple[str, ...]]:
-    """Repeats pooled, and the notes with a word of that."""
+    """Return one record for each configuration and concurrency, and the notes."""
     groups: dict[tuple[int, str], list[ForeignRecord]] = {}
     for record in records:
         groups.setdefault((record.concurrency, record.configuration), []).append(record)
-    notes = list(told)
-    if any(len(each) > 1 for each in groups.values()):
-        notes.append(
+    shown = list(notes)
+    if any(len(group) > 1 for group in groups.values()):
+        shown.append(
             "of several measurements of one configuration tokens and seconds are added up; "
             "their percentiles and acceptance cannot be"
         )
-    return tuple(pooled(each) for each in groups.values()), tuple(notes)
+    return tuple(pooled(group) for group in groups.values()), tuple(shown)

@@ -8,10 +8,12 @@ answer, which prefill brings, counts too, and without speculation it is 1.
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 
-from tuner.compare.external.documents import JsonDocument
+from tuner.compare.external.fields import Fields, Figure, Whole, read_fields
 from tuner.compare.external.record import NO_SPECULATION, UNSAID, ForeignRecord, name_configuration
-from tuner.core.errors import NotComparable, UserError
+from tuner.core.errors import NotComparable
+from tuner.core.json_items import Item
 
 TOOL = "SpecForge bench_eagle3.py"
 NOTES = (
@@ -21,15 +23,33 @@ NOTES = (
 )
 
 
-def recognises(found: JsonDocument) -> bool:
-    """Whether this is such an object."""
-    return bool(_benchmarks(found))
+class Repeat(Fields):
+    """One run of a configuration."""
+
+    latency: Figure
+    output_throughput: Figure
 
 
-def _benchmarks(found: JsonDocument) -> list[str]:
+class Configuration(Fields):
+    """A configuration and its runs on one benchmark."""
+
+    batch_size: Whole | None = None
+    steps: Whole | None = None
+    topk: Whole | None = None
+    num_draft_tokens: Whole | None = None
+    num_samples: Whole | None = None
+    metrics: list[Repeat]
+
+
+def recognises(item: Item) -> bool:
+    """Return True for an object of bench_eagle3.py."""
+    return bool(_benchmarks(item))
+
+
+def _benchmarks(item: Item) -> list[str]:
     return [
         name
-        for name, value in found.fields.items()
+        for name, value in item.value.items()
         if isinstance(value, list)
         and value
         and isinstance(value[0], dict)
@@ -37,32 +57,37 @@ def _benchmarks(found: JsonDocument) -> list[str]:
     ]
 
 
-def read(found: JsonDocument) -> Iterator[ForeignRecord | NotComparable]:
-    """A record for each run of each configuration, or why there is none of it. Raises UserError
-    for a broken one."""
-    for name in _benchmarks(found):
-        for each in found.objects(name):
-            concurrency = each.whole("batch_size")
-            if not concurrency:
-                raise UserError(f"{name} has a batch_size of 0", found.where)
-            numbers = [each.whole(key) for key in ("steps", "topk", "num_draft_tokens")]
-            unsaid = numbers == [None, None, None]
-            configuration = UNSAID if unsaid else name_configuration(*numbers)
-            samples = each.whole("num_samples")
-            asked = f"{name}, {samples} questions" if samples else name
-            for metrics in each.objects("metrics"):
-                seconds, speed = metrics.needed("latency"), metrics.needed("output_throughput")
-                if speed == 0:
-                    message = f"{name}, {configuration} at {concurrency}: nothing was generated"
-                    yield NotComparable(message, found.where)
-                    continue
-                yield ForeignRecord(
-                    where=found.where,
-                    concurrency=concurrency,
-                    workload=asked,
-                    configuration=configuration,
-                    speculates=None if unsaid else configuration != NO_SPECULATION,
-                    output_tok_s=speed,
-                    tokens=round(speed * seconds),
-                    seconds=seconds,
-                )
+def read(item: Item) -> Iterator[ForeignRecord | NotComparable]:
+    """Yield a record for each run of each configuration, or the reason why it has none.
+
+    Raises UserError for a broken one.
+    """
+    for name in _benchmarks(item):
+        for value in item.value[name]:
+            found = read_fields(Configuration, replace(item, value=value))
+            if not found.batch_size:
+                raise item.wrong(f"{name} has a batch_size of 0. Remove this entry.")
+            yield from _records(found, name, found.batch_size, item.where)
+
+
+def _records(
+    found: Configuration, name: str, concurrency: int, where: str
+) -> Iterator[ForeignRecord | NotComparable]:
+    numbers = (found.steps, found.topk, found.num_draft_tokens)
+    unknown = numbers == (None, None, None)
+    configuration = UNSAID if unknown else name_configuration(*numbers)
+    for repeat in found.metrics:
+        if repeat.output_throughput == 0:
+            message = f"{name}, {configuration} at {concurrency}: nothing was generated"
+            yield NotComparable(message, where)
+            continue
+        yield ForeignRecord(
+            where=where,
+            concurrency=concurrency,
+            workload=f"{name}, {found.num_samples} questions" if found.num_samples else name,
+            configuration=configuration,
+            speculates=None if unknown else configuration != NO_SPECULATION,
+            output_tok_s=repeat.output_throughput,
+            tokens=round(repeat.output_throughput * repeat.latency),
+            seconds=repeat.latency,
+        )

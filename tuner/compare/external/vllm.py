@@ -13,64 +13,65 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from tuner.compare.external.bench_serving import closed_loop, measured
-from tuner.compare.external.documents import JsonDocument
+from tuner.compare.external.bench_serving import ServingFields, closed_loop, measured
+from tuner.compare.external.fields import Figure, Share, Whole, has, read_fields
 from tuner.compare.external.record import UNSAID, ForeignRecord
-from tuner.core.errors import NotComparable, UserError
+from tuner.core.errors import NotComparable
+from tuner.core.json_items import Item
 
 TOOL = "vllm bench"
 NOTES: tuple[str, ...] = ()
 
 
-def recognises(found: JsonDocument) -> bool:
-    """Whether this is a measurement, or the sweep's note of one that failed."""
-    return found.has("model_id", "num_prompts", "max_concurrency") or _failed(found)
+class VllmBench(ServingFields):
+    """One measurement of `vllm bench serve`."""
+
+    model_id: str | None = None
+    num_prompts: Whole | None = None
+    total_input_tokens: Whole | None = None
+    spec_decode_acceptance_length: Figure | None = None
+    spec_decode_acceptance_rate: Figure | None = None
+    spec_decode_per_position_acceptance_rates: list[Share] | None = None
 
 
-def _failed(found: JsonDocument) -> bool:
-    return found.has("error_type", "error", "serve_overrides")
+def recognises(item: Item) -> bool:
+    """Return True for a measurement, or a sweep's note of a failed one."""
+    return has(item, "model_id", "num_prompts", "max_concurrency") or _failed(item)
 
 
-def read(found: JsonDocument) -> Iterator[ForeignRecord]:
-    """Raises NotComparable for an open loop or no text generation, UserError for a broken file."""
-    if _failed(found):
-        words = f"{found.fields['error_type']}: {found.fields['error']}"[:200]
-        raise NotComparable(f"this measurement failed ({words})", found.where)
-    if "output_throughput" not in found and "input_sequence_throughput" in found:
-        raise NotComparable("embeddings were measured here, no text was generated", found.where)
-    concurrency = closed_loop(found)
-    speculates = True if "spec_decode_acceptance_length" in found else None
-    parameters = _parameters(found)
-    workload = (
-        f"{found.whole('num_prompts')} prompts of {found.whole('total_input_tokens')} tokens in all"
-    )
-    base = measured(found, concurrency, workload)
-    rate = found.number("spec_decode_acceptance_rate")
+def _failed(item: Item) -> bool:
+    return has(item, "error_type", "error", "serve_overrides")
+
+
+def read(item: Item) -> Iterator[ForeignRecord]:
+    """Yield the measurement.
+
+    Raises NotComparable for an open loop or if no text was generated, UserError for a broken file.
+    """
+    if _failed(item):
+        reason = f"{item.value['error_type']}: {item.value['error']}"[:200]
+        raise NotComparable(f"this measurement failed ({reason})", item.where)
+    if has(item, "input_sequence_throughput") and not has(item, "output_throughput"):
+        raise NotComparable("embeddings were measured here, no text was generated", item.where)
+    found = read_fields(VllmBench, item)
+    concurrency = closed_loop(found, item)
+    speculates = True if has(item, "spec_decode_acceptance_length") else None
+    workload = f"{found.num_prompts} prompts of {found.total_input_tokens} tokens in all"
+    rate = found.spec_decode_acceptance_rate
+    by_position = found.spec_decode_per_position_acceptance_rates
     yield replace(
-        base,
-        configuration=parameters or ("speculating" if speculates else UNSAID),
+        measured(found, item, concurrency, workload),
+        configuration=_parameters(item.value) or ("speculating" if speculates else UNSAID),
         speculates=speculates,
-        accept_length=found.number("spec_decode_acceptance_length") or None,
+        accept_length=found.spec_decode_acceptance_length or None,
         accept_rate=None if rate is None else rate / 100,
-        accept_rate_by_position=_positions(found),
-        model=found.text("model_id"),
+        accept_rate_by_position=tuple(by_position) if by_position else None,
+        model=found.model_id,
     )
 
 
-def _positions(found: JsonDocument) -> tuple[float, ...] | None:
-    name = "spec_decode_per_position_acceptance_rates"
-    rates = tuple(found.numbers(name)) if found.fields.get(name) else ()
-    if any(rate > 1 for rate in rates):
-        raise UserError(f"{name} has a share above 1 in it: restore the file", found.where)
-    return rates or None
-
-
-def _parameters(found: JsonDocument) -> str:
-    """What a sweep varied: the keys that it adds behind run_number."""
-    names = list(found.fields)
+def _parameters(fields: dict[str, Any]) -> str:
+    """Return the parameters that a sweep varied: the keys that it adds after run_number."""
+    names = list(fields)
     added = names[names.index("run_number") + 1 :] if "run_number" in names else []
-    return ", ".join(f"{name}={_short(found.fields[name])}" for name in added)
-
-
-def _short(value: Any) -> str:
-    return str(value)[:60]
+    return ", ".join(f"{name}={str(fields[name])[:60]}" for name in added)
