@@ -13,7 +13,7 @@ from tuner.config.schema import EngineSpec, ModelSpec, ServerSpec, TimeoutSpec
 from tuner.core.errors import EngineFailure, Failure, UserError
 from tuner.loadgen.auth import NO_KEYS, Keys
 from tuner.metrics.samples import EngineCounters
-from tuner.server.base import Checked, Command, ServerConfig, Tokenised
+from tuner.server.base import Checked, Command, Engine, ServerConfig, Tokenised
 from tuner.server.gpu_sampler import ServerGpus
 from tuner.server.http_api import ServerApi
 from tuner.sglang.dialect import SGLANG
@@ -22,7 +22,7 @@ from tuner.sglang.tokenizer import Tokeniser, default_python
 
 
 class EndpointServer:
-    """A running server, attached to. See `engine.base.Server`; `stop` leaves it running."""
+    """A running server, attached to. See `server.base.Server`; `stop` leaves it running."""
 
     gpus: ServerGpus | None = None
     """Somebody else chose them, and they may be on another machine."""
@@ -70,8 +70,8 @@ class EndpointServer:
         self.stop()
 
 
-class EndpointEngine:
-    """Attaches to `engine.url`. See `engine.base.Engine`."""
+class EndpointEngine(Engine):
+    """Attaches to `engine.url`."""
 
     name = "endpoint"
 
@@ -81,9 +81,6 @@ class EndpointEngine:
         self._url, self._keys = spec.url, Keys(spec.api_key, spec.admin_api_key)
         self._timeouts = timeouts
         self._python = default_python(spec.python)
-
-    def refuse(self, loaded: LoadedSweep) -> None:
-        """Nothing to refuse before the server has been asked."""
 
     def check(self, loaded: LoadedSweep) -> Checked:
         """The sweep as it is: the server runs with whatever it was started with."""
@@ -110,7 +107,6 @@ class EndpointEngine:
         """Prompts as ids where `engine.python` can load model.target's tokenizer, else as text."""
         return Tokeniser(self._python, model, server)(prompts)
 
-    @staticmethod
-    def running_point(info: Mapping[str, Any]) -> Point | None:
-        """The speculation that the server runs with, from its `info`; None: none."""
+    def running_point(self, info: Mapping[str, Any]) -> Point | None:
+        """Return the speculation of the server, or None if it has none."""
         return running_point(info)

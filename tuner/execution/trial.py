@@ -10,7 +10,6 @@ from tuner.config.point import Point
 from tuner.config.random_text import describe_random_text
 from tuner.config.synthetic import made_up
 from tuner.core.errors import EngineFailure
-from tuner.endpoint.engine import EndpointEngine
 from tuner.execution.early_stopping import Race
 from tuner.execution.executor import (
     Executor,
@@ -140,10 +139,10 @@ class TrialRunner(TrialRecorder):
             if len(retried) + 1 == ATTEMPTS:
                 break
             retried.append(failure)
-        if isinstance(self.engine, EndpointEngine):
+        if not self.sweep.engine.launches_servers:
             if failure is not None and retried:
                 failure = first_cause(retried[0], failure)
-            role, point = self._as_it_is(self.engine, attempt, role, point)
+            role, point = self._as_it_is(attempt, role, point)
         failure = beside_others(failure, crowded)
         phase = Phase(self.run.ledger().next_trial, role, point, "stopping")
         entry = RecordInput(phase, started, attempt, failure, baseline, tuple(retried), crowded,
@@ -153,14 +152,13 @@ class TrialRunner(TrialRecorder):
         self.run.append(record)
         return TrialOutcome(record, entry.taken.windows, failure)
 
-    @staticmethod
     def _as_it_is(
-        engine: EndpointEngine, attempt: LaunchResult, role: Role, point: Point | None
+        self, attempt: LaunchResult, role: Role, point: Point | None
     ) -> tuple[Role, Point | None]:
         """What a server that somebody else launched turned out to be, once it has answered."""
         if attempt.info is None:
             return role, point
-        own = engine.running_point(attempt.info)
+        own = self.engine.running_point(attempt.info)
         if point in attempt.taken:
             attempt.taken[own] = attempt.taken.pop(point)
         return "baseline" if own is None else "candidate", own

@@ -1,10 +1,11 @@
-"""The seam between the harness and whatever serves the model.
+"""The interface between specbench and whatever serves the model.
 
 An Engine turns a ServerConfig into a running Server or raises EngineFailure. The simulated and the
 real engine pass the same contract tests (tests/server/test_engine_contract.py). To add an engine,
-implement these two protocols and run that suite over it.
+subclass Engine, implement Server, and register the engine (tuner/engines.py).
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -17,7 +18,7 @@ from tuner.config.point import Point
 from tuner.config.prompts import Prompt
 from tuner.config.schema import ModelSpec, ServerFlag, ServerSpec, Sweep
 from tuner.core.errors import Failure
-from tuner.core.secrets import hidden_word, hide_arguments
+from tuner.core.secrets import hidden, hidden_word, hide_arguments
 from tuner.loadgen.auth import Keys
 from tuner.metrics.samples import EngineCounters, Request
 from tuner.server.gpu_sampler import ServerGpus
@@ -175,10 +176,18 @@ class Checked:
 
 @dataclass(frozen=True)
 class Tokenised:
-    """Prompts ready to be sent, in the order given, and what is doubtful about them."""
+    """Prompts ready to be sent, in the order given, and a doubt about them."""
 
     requests: tuple[Request, ...]
     doubt: str | None = None
+
+    @classmethod
+    def as_text(cls, prompts: Sequence[Prompt], doubt: str | None = None) -> "Tokenised":
+        """Return prompts as texts, for a server that tokenises them itself."""
+        requests = (
+            Request(prompt.id, prompt.kind, prompt.text, None, prompt.follows) for prompt in prompts
+        )
+        return cls(tuple(requests), None if doubt is None else hidden(doubt))
 
 
 class Server(Protocol):
@@ -218,37 +227,39 @@ class Server(Protocol):
         """End every process of the launch and wait for ports and GPU memory; safe to repeat."""
 
 
-class Engine(Protocol):
-    """Starts servers. Its constructor takes what is fixed for the whole run."""
+class Engine(ABC):
+    """Starts servers. Its constructor takes what is fixed for the whole run.
+
+    A new engine has to implement the abstract methods. The other methods have defaults for an
+    engine without that capability.
+    """
 
     name: str
-    """`sglang`, `simulated` or `endpoint`: what ledgers record."""
+    """The kind in sweep files and ledgers: `sglang`, `simulated`, `endpoint`."""
 
-    def refuse(self, loaded: LoadedSweep) -> None:
-        """Raises UserError where this machine cannot run the sweep, at its line; starts no server.
+    def refuse(self, loaded: LoadedSweep) -> None:  # noqa: B027 - optional
+        """Raise UserError, at its line, if this machine cannot run the sweep. Starts no server.
 
-        Plans do not ask: they are made anywhere.
+        Plans do not call this method, because they are made on any machine.
         """
 
+    @abstractmethod
     def check(self, loaded: LoadedSweep) -> Checked:
-        """The sweep as this engine will run it. Raises UserError, with the line of the mistake.
+        """Return the sweep as this engine runs it. Raises UserError with the line of the mistake.
 
-        Starts no server. Run and plan what it returns, not what was loaded; checking that again
-        changes nothing.
+        Starts no server. Run and plan the result, not `loaded`. A second check changes nothing.
         """
 
-    def switch_refusal(self, config: ServerConfig) -> str | None:
-        """Why a server of `config` cannot serve its `warm_steps` in one launch; None where it can.
-
-        A reason such as `SGLang 0.5.8 has no adaptive speculation`; starts no server. Asked only
-        where `server.step_switch` is true; a reason means one launch a point, and plans say so.
-        """
-
+    @abstractmethod
     def command(self, config: ServerConfig) -> Command:
-        """The launch command, for plans and best.sh; starts nothing. PORT stands for the port."""
+        """Return the launch command for plans and best.sh, with PORT for the port.
 
+        Starts nothing.
+        """
+
+    @abstractmethod
     def launch(self, config: ServerConfig, log: Path, launch_id: int) -> Server:
-        """Start a server and return when it has generated a token.
+        """Start a server and return it when it has generated a token.
 
         `log` gets the server's output. A rank that does not answer is returned as soon as it runs:
         it can be checked and stopped. Raises EngineFailure, with no process left behind.
@@ -256,10 +267,67 @@ class Engine(Protocol):
         """
 
     def tokenise(
+        self,
+        model: ModelSpec,  # noqa: ARG002
+        server: ServerSpec,  # noqa: ARG002
+        prompts: Sequence[Prompt],
+    ) -> Tokenised:
+        """Return prompts with the model's chat template as token ids, or by default as texts.
+
+        `server` is that of the sweep that `check` returned. It names the commit of the target whose
+        tokenizer is used.
+        """
+        return Tokenised.as_text(prompts)
+
+    def switch_refusal(self, config: ServerConfig) -> str | None:  # noqa: ARG002
+        """Return why one launch cannot serve all `warm_steps` of `config`, or None if it can.
+
+        A reason is a clause such as `SGLang 0.5.8 has no adaptive speculation`. Then plans and
+        runs have one launch for each point. Called only if `server.step_switch` is true.
+        """
+        return f"servers of the engine {self.name} keep their chain length"
+
+    def running_point(self, info: Mapping[str, Any]) -> Point | None:  # noqa: ARG002
+        """Return the speculation of a running server from its `info`, or None if it has none.
+
+        Called for an engine that launches no servers.
+        """
+        return None
+
+
+class ForwardingEngine(Engine):
+    """Another engine under a subclass that changes part of it."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.name = engine.name
+        self._engine = engine
+
+    def refuse(self, loaded: LoadedSweep) -> None:
+        """See `Engine`."""
+        self._engine.refuse(loaded)
+
+    def check(self, loaded: LoadedSweep) -> Checked:
+        """See `Engine`."""
+        return self._engine.check(loaded)
+
+    def command(self, config: ServerConfig) -> Command:
+        """See `Engine`."""
+        return self._engine.command(config)
+
+    def launch(self, config: ServerConfig, log: Path, launch_id: int) -> Server:
+        """See `Engine`."""
+        return self._engine.launch(config, log, launch_id)
+
+    def tokenise(
         self, model: ModelSpec, server: ServerSpec, prompts: Sequence[Prompt]
     ) -> Tokenised:
-        """Prompts rendered with the model's chat template and tokenised, where that is possible.
+        """See `Engine`."""
+        return self._engine.tokenise(model, server, prompts)
 
-        `server` is that of the sweep that `check` returned: it names the commits that every
-        server is held to, and this is done with the tokenizer of the target's.
-        """
+    def switch_refusal(self, config: ServerConfig) -> str | None:
+        """See `Engine`."""
+        return self._engine.switch_refusal(config)
+
+    def running_point(self, info: Mapping[str, Any]) -> Point | None:
+        """See `Engine`."""
+        return self._engine.running_point(info)

@@ -49,7 +49,7 @@ class Launch:
 
 
 class LaunchedServer:
-    """A server that runs as our child. `start` makes one; see `engine.base.Server`."""
+    """A server that runs as our child. `start` makes one; see `server.base.Server`."""
 
     def __init__(self, launch: Launch) -> None:
         nonce = f"specbench-{uuid.uuid4().hex[:16]}"

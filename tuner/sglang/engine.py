@@ -11,7 +11,7 @@ from tuner.config.loader import LoadedSweep
 from tuner.config.prompts import Prompt
 from tuner.config.schema import EngineSpec, ModelSpec, ServerSpec, TimeoutSpec
 from tuner.loadgen.auth import Keys
-from tuner.server.base import Checked, Command, ServerConfig, Tokenised
+from tuner.server.base import Checked, Command, Engine, ServerConfig, Tokenised
 from tuner.server.lifecycle import Launch, LaunchedServer, refuse_missing_program
 from tuner.sglang import draft_tp, flags
 from tuner.sglang.check import check, check_named
@@ -31,8 +31,8 @@ _FIND = (
 )
 
 
-class SglangEngine:
-    """Launches `python -m sglang.launch_server`. See `engine.base.Engine`."""
+class SglangEngine(Engine):
+    """Launches `python -m sglang.launch_server`."""
 
     name = "sglang"
 

@@ -19,7 +19,6 @@ from typing import Any
 from tuner.config.prompts import Prompt
 from tuner.config.schema import ModelSpec, ServerSpec
 from tuner.core.files import read_json, write_text
-from tuner.core.secrets import hidden
 from tuner.metrics.samples import Request
 from tuner.server.base import Tokenised
 from tuner.sglang.models import Hub, Model, local
@@ -56,7 +55,7 @@ class Tokeniser:
             )
         if self.server.flag("skip-tokenizer-init"):
             return self._random(prompts)
-        return as_text(prompts, f"prompts are raw text: no tokenizer ({answer['error']})")
+        return Tokenised.as_text(prompts, f"prompts are raw text: no tokenizer ({answer['error']})")
 
     @property
     def _tokenizer(self) -> str:
@@ -140,14 +139,6 @@ class Tokeniser:
             ids = tuple(draw.randrange(vocabulary) for _ in range(count))
             requests.append(Request(prompt.id, prompt.kind, None, ids, prompt.follows))
         return Tokenised(tuple(requests), "random-token prompts: acceptance means nothing")
-
-
-def as_text(prompts: Sequence[Prompt], doubt: str | None) -> Tokenised:
-    """Prompts as texts, for a server that tokenises them itself."""
-    requests = tuple(
-        Request(prompt.id, prompt.kind, prompt.text, None, prompt.follows) for prompt in prompts
-    )
-    return Tokenised(requests, None if doubt is None else hidden(doubt))
 
 
 def default_python(python: str | None) -> str:

@@ -5,18 +5,17 @@ The launch, the flags and the way it is ended are the real engine's; only the pr
 
 import json
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tuner.config.loader import LoadedSweep
-from tuner.config.prompts import Prompt
-from tuner.config.schema import EngineSpec, FaultSpec, ModelSpec, ServerSpec, TimeoutSpec
+from tuner.config.schema import EngineSpec, FaultSpec, TimeoutSpec
 from tuner.config.yaml_document import Document
 from tuner.config.yaml_document import Path as Place
 from tuner.core.errors import UserError
-from tuner.server.base import Checked, Command, ServerConfig, Tokenised
+from tuner.server.base import Checked, Command, Engine, ServerConfig
 from tuner.server.lifecycle import Launch, LaunchedServer, refuse_missing_program
 from tuner.sglang import flags
 from tuner.sglang.check import check, check_named
@@ -24,7 +23,6 @@ from tuner.sglang.dialect import SGLANG
 from tuner.sglang.flag_spelling import spelled_config
 from tuner.sglang.releases import Release, parse_version
 from tuner.sglang.step_switching import step_switch_refusal, with_switch
-from tuner.sglang.tokenizer import as_text
 from tuner.simulator.faults import misfit
 from tuner.simulator.presets import check_override, preset_description, preset_numbers
 
@@ -33,8 +31,11 @@ PLAYS_RELEASE = "0.5.17"
 """What it plays where the sweep file names no release."""
 
 
-class SimulatedEngine:
-    """Launches `python -m tuner.simulator`. See `engine.base.Engine`."""
+class SimulatedEngine(Engine):
+    """Launches `python -m tuner.simulator`.
+
+    Prompts stay texts: acceptance comes from the prompt's kind, not from its tokens.
+    """
 
     name = "simulated"
 
@@ -136,15 +137,6 @@ class SimulatedEngine:
                 server.stop()
                 raise
         return server
-
-    def tokenise(
-        self,
-        model: ModelSpec,  # noqa: ARG002
-        server: ServerSpec,  # noqa: ARG002
-        prompts: Sequence[Prompt],
-    ) -> Tokenised:
-        """Prompts as text: acceptance comes from the prompt's kind, not from its tokens."""
-        return as_text(prompts, None)
 
 
 def _override_arguments(overrides: dict[str, Any]) -> list[str]:

@@ -16,17 +16,16 @@ import time
 from contextlib import suppress
 from dataclasses import replace
 from multiprocessing.connection import Connection
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from tuner.config.loader import LoadedSweep
-from tuner.config.schema import ModelSpec, ServerSpec
 from tuner.core.errors import EngineFailure, UserError
 from tuner.execution.executor import LaunchJob, perform
 from tuner.execution.launch import LaunchContext, phase_config
 from tuner.execution.ray.messages import LaunchOrder, Over
 from tuner.execution.step_blocks import partial_block
-from tuner.server.base import Checked, Command, Engine, Rank, Server, ServerConfig, Tokenised
+from tuner.server.base import Engine, ForwardingEngine, Rank, Server, ServerConfig
 from tuner.server.pid_file import SUFFIX, processes_left
 
 ABORT = "abort"
@@ -79,30 +78,15 @@ class LaunchProcess:
             time.sleep(CHECK_S)
 
 
-class _Ranked:
-    """An engine that launches one rank of a server that spans nodes."""
+class _Ranked(ForwardingEngine):
+    """Launches one rank of a server that spans nodes."""
 
     def __init__(self, engine: Engine, rank: Rank) -> None:
-        self._engine, self._rank = engine, rank
-        self.name = engine.name
+        super().__init__(engine)
+        self._rank = rank
 
-    def launch(self, config: ServerConfig, log: Any, launch_id: int) -> Server:
-        return self._engine.launch(replace(config, rank=self._rank), log, launch_id)
-
-    def refuse(self, loaded: LoadedSweep) -> None:
-        self._engine.refuse(loaded)
-
-    def check(self, loaded: LoadedSweep) -> Checked:
-        return self._engine.check(loaded)
-
-    def switch_refusal(self, config: ServerConfig) -> str | None:
-        return self._engine.switch_refusal(config)
-
-    def command(self, config: ServerConfig) -> Command:
-        return self._engine.command(config)
-
-    def tokenise(self, model: ModelSpec, server: ServerSpec, prompts: Any) -> Tokenised:
-        return self._engine.tokenise(model, server, prompts)
+    def launch(self, config: ServerConfig, log: Path, launch_id: int) -> Server:
+        return super().launch(replace(config, rank=self._rank), log, launch_id)
 
 
 def _work(rig: LaunchContext, job: LaunchJob) -> EngineFailure:

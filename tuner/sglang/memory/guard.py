@@ -1,15 +1,11 @@
 """An engine that spends no launch on a server that cannot fit, and learns from its launches."""
 
-from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 
-from tuner.config.loader import LoadedSweep
-from tuner.config.prompts import Prompt
-from tuner.config.schema import ModelSpec, ServerSpec
 from tuner.core.errors import EngineFailure, Failure
-from tuner.server.base import Checked, Command, Engine, Server, ServerConfig, Tokenised
+from tuner.server.base import Engine, ForwardingEngine, Server, ServerConfig
 from tuner.sglang.log_parser import read_sizes
 from tuner.sglang.memory.fit import GpuMemory, estimate_offsets
 
@@ -22,46 +18,23 @@ def guarded(engine: Engine, machine: GpuMemory | None) -> Engine:
     return engine if machine is None else Guarded(engine, machine)
 
 
-class Guarded:
-    """See `engine.base.Engine`; all but `launch` is the engine's own.
+class Guarded(ForwardingEngine):
+    """An engine that refuses launches that cannot fit.
 
     What a rank holds before it loads weights is assumed until the first log states it; from then on
     a server is refused (OOM) that leaves no room beside that either.
     """
 
     def __init__(self, engine: Engine, machine: GpuMemory) -> None:
-        self.name = engine.name
-        self._engine = engine
+        super().__init__(engine)
         self._machine = machine
 
-    def refuse(self, loaded: LoadedSweep) -> None:
-        """The engine's."""
-        self._engine.refuse(loaded)
-
-    def check(self, loaded: LoadedSweep) -> Checked:
-        """The engine's."""
-        return self._engine.check(loaded)
-
-    def switch_refusal(self, config: ServerConfig) -> str | None:
-        """The engine's."""
-        return self._engine.switch_refusal(config)
-
-    def command(self, config: ServerConfig) -> Command:
-        """The engine's."""
-        return self._engine.command(config)
-
-    def tokenise(
-        self, model: ModelSpec, server: ServerSpec, prompts: Sequence[Prompt]
-    ) -> Tokenised:
-        """The engine's."""
-        return self._engine.tokenise(model, server, prompts)
-
     def launch(self, config: ServerConfig, log: Path, launch_id: int) -> Server:
-        """The engine's. Raises EngineFailure(OOM) without a start where the server cannot fit."""
+        """See `Engine`. Raises EngineFailure(OOM) without a start if the server cannot fit."""
         if (why := self._machine.misfit(config)) is not None:
             raise EngineFailure(Failure.OOM, f"not launched: {why}")
         try:
-            return self._engine.launch(config, log, launch_id)
+            return super().launch(config, log, launch_id)
         finally:
             with suppress(OSError):
                 self._learn(config, log)
