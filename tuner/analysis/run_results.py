@@ -24,7 +24,7 @@ from tuner.runs.raw_samples import RawSamples
 from tuner.runs.records import TrialRecord
 from tuner.runs.run import Run
 from tuner.server.base import Checked
-from tuner.sglang.memory.fit import narrowed, plan_machine
+from tuner.server.memory import without_misfits
 
 NO_SPECULATION = "no speculation"
 NEIGHBOURS = 4
@@ -168,8 +168,8 @@ class RunView:
             engine = make_engine(self.sweep, self.release)
             found = [gpu.get("memory_gib") for gpu in self.run.machine().get("gpus", [])]
             known = [gib for gib in found if isinstance(gib, int | float)]
-            machine = plan_machine(engine, self.sweep, max(known)) if known else None
-            return narrowed(engine.check(loaded), machine)
+            memory = engine.estimate_memory(self.sweep, max(known)) if known else None
+            return without_misfits(engine.check(loaded), memory)
         except UserError:  # an earlier specbench measured what this one refuses
             return Checked(loaded)
 

@@ -7,7 +7,7 @@ from tuner.execution.request_plan import describe_load
 from tuner.preflight.plan import Plan
 from tuner.server.base import Command
 from tuner.server.launch_script import difference, of_every_rank, shell_line
-from tuner.sglang.memory.fit import words
+from tuner.server.memory import words
 
 
 def show_plan(plan: Plan, limit: int | None) -> None:

@@ -28,9 +28,8 @@ from tuner.runs.run import Run
 from tuner.runs.run_folder import RESULTS
 from tuner.runs.settings import WorkerSettings
 from tuner.server.base import Checked, Engine
+from tuner.server.memory import guarded, without_misfits
 from tuner.server.process import interrupts_deferred
-from tuner.sglang.memory.fit import narrowed, plan_machine
-from tuner.sglang.memory.guard import guarded
 from tuner.workers.options import WorkerOptions, join_fleet, refuse_worker_alone, worker_settings
 from tuner.workers.shared_study import SharedStudy
 
@@ -71,10 +70,10 @@ def run(options: SweepOptions) -> int:
         joined(checked.loaded, options.ray, options.ray_resource) as there,
         _claimed(checked.loaded, options) as claims,
     ):
-        machine = plan_machine(engine, loaded.sweep, there.gpu_gib)
-        checked = narrowed(checked, machine)
+        memory = engine.estimate_memory(loaded.sweep, there.gpu_gib)
+        checked = without_misfits(checked, memory)
         fleet, worker = _company(options, checked.loaded, engine)
-        engine = guarded(engine, machine)
+        engine = guarded(engine, memory)
         folder = _folder(options, checked.loaded, there.machine, worker)
         claims.tell(folder.path)
         checked = replace(checked, notes=(*checked.notes, *there.notes, *claims.notes))

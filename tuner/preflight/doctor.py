@@ -16,9 +16,9 @@ from tuner.runner.observations import refuse_missing_library
 from tuner.runs.gpu_lock import OWN_FOLDER, gpus_used, holders, why_not_known
 from tuner.runs.machine import inherited_variables
 from tuner.server.gpu import visible_gpus
+from tuner.server.memory import without_misfits
 from tuner.server.ports import free_port
 from tuner.sglang.interpreter import installed_packages
-from tuner.sglang.memory.fit import narrowed, plan_machine
 from tuner.sglang.server_settings import Launches
 
 
@@ -66,8 +66,8 @@ def _refusals(loaded: LoadedSweep) -> Iterator[Finding]:
         checked = engine.check(loaded)
         engine.refuse(checked.loaded)
         refuse_missing_library(loaded)
-        meant = plan_machine(engine, loaded.sweep)
-        fitting = narrowed(checked, meant)
+        meant = engine.estimate_memory(loaded.sweep)
+        fitting = without_misfits(checked, meant)
     except UserError as error:
         yield Finding("stop", "sweep", str(error))
         return

@@ -8,7 +8,7 @@ from pathlib import Path
 from tuner.preflight.finding import Finding
 from tuner.server.base import Checked, server_config
 from tuner.server.gpu import CROWDED_SHARE, Gpus
-from tuner.sglang.memory.fit import GpuMemory, words
+from tuner.server.memory import MemoryEstimator, words
 
 ENOUGH_BYTES = 2**30
 """Free space below which it is worth saying: logs and samples of a long sweep take less."""
@@ -166,7 +166,7 @@ def storage(url: str | None) -> Finding:
     return Finding("ok", "storage", "it opens")
 
 
-def fits(checked: Checked, fitting: Checked, machine: GpuMemory) -> Iterator[Finding]:
+def fits(checked: Checked, fitting: Checked, memory: MemoryEstimator) -> Iterator[Finding]:
     """Points that cannot fit, and the estimate of the first server that drafts.
 
     `checked` is the sweep before such points were taken out, `fitting` after.
@@ -180,10 +180,10 @@ def fits(checked: Checked, fitting: Checked, machine: GpuMemory) -> Iterator[Fin
             "raise model.tp, or write another draft_tp",
         )  # fmt: skip
     sweep = fitting.loaded.sweep
-    found = machine.memory(server_config(sweep, left[0] if left else None))
+    found = memory.memory(server_config(sweep, left[0] if left else None))
     name = left[0].label() if left else "no speculation"
-    message = f"{name}, GiB on each GPU: {words(found, machine.gpu)}"
-    if found.is_tight(machine.gpu):
+    message = f"{name}, GiB on each GPU: {words(found, memory.gpu)}"
+    if found.is_tight(memory.gpu):
         todo = "raise mem-fraction-static or model.tp; docs/memory.md says what is assumed"
         yield Finding("doubt", "memory", message, todo)
     else:

@@ -21,7 +21,7 @@ from tuner.execution.slot_layout import slot_notes
 from tuner.execution.step_blocks import Block, Blocks
 from tuner.preflight.estimate import Earlier, Estimate, estimate_sweep
 from tuner.server.base import Command, server_config
-from tuner.sglang.memory.fit import MemoryPlan, narrowed, plan_machine
+from tuner.server.memory import MemoryPlan, without_misfits
 from tuner.sglang.nccl.selection import expected, has_choice, refusal
 
 
@@ -88,8 +88,8 @@ def make_plan(
     what the engine refuses, and for servers that cannot fit.
     """
     engine = make_engine(loaded.sweep, release)
-    machine = plan_machine(engine, loaded.sweep, gpu_gib)
-    checked = narrowed(engine.check(loaded), machine)
+    memory = engine.estimate_memory(loaded.sweep, gpu_gib)
+    checked = without_misfits(engine.check(loaded), memory)
     loaded = checked.loaded
     sweep, blocks = loaded.sweep, Blocks.of(engine, loaded)
     return Plan(
@@ -110,7 +110,7 @@ def make_plan(
         ),
         shared=tuple((block, engine.command(block.config(sweep))) for block in blocks.of_sweep),
         memory=MemoryPlan.of(
-            machine,
+            memory,
             [
                 ("no speculation", server_config(sweep, None)),
                 *((block.label(), block.config(sweep)) for block in blocks.of_sweep),

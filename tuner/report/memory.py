@@ -10,9 +10,10 @@ from tuner.report.formatting import MISSING, code, markdown_table, number
 from tuner.runs.records import TrialRecord
 from tuner.runs.run import Run
 from tuner.server.base import plain_config, server_config
+from tuner.server.memory import ServerMemory, free_gib
 from tuner.sglang.log_parser import Sizes, read_sizes
-from tuner.sglang.memory.estimate import Offsets, ServerMemory, server_memory
-from tuner.sglang.memory.fit import estimate_offsets, free_gib, kv_cache_gib
+from tuner.sglang.memory.estimate import Offsets, server_memory
+from tuner.sglang.memory.fit import estimate_offsets, kv_cache_gib
 from tuner.sglang.memory.model_shape import ShapePair, read_shapes
 from tuner.sglang.releases import Release, parse_version
 from tuner.sglang.revisions import sweep_as_begun

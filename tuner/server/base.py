@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from tuner.config.field_types import UNSET
 from tuner.config.loader import LoadedSweep
@@ -22,6 +22,9 @@ from tuner.core.secrets import hidden, hidden_word, hide_arguments
 from tuner.loadgen.auth import Keys
 from tuner.metrics.samples import EngineCounters, Request
 from tuner.server.gpu_sampler import ServerGpus
+
+if TYPE_CHECKING:
+    from tuner.server.memory import MemoryEstimator
 
 HOST = "127.0.0.1"
 """Servers that specbench launches listen on the loopback address only."""
@@ -287,6 +290,17 @@ class Engine(ABC):
         """
         return f"servers of the engine {self.name} keep their chain length"
 
+    def estimate_memory(
+        self,
+        sweep: Sweep,  # noqa: ARG002
+        gib: float | None = None,  # noqa: ARG002
+    ) -> "MemoryEstimator | None":
+        """Return estimates for the sweep's servers, or None if nothing is known.
+
+        `gib` is the memory of a GPU. None: that of the smallest GPU here.
+        """
+        return None
+
     def running_point(self, info: Mapping[str, Any]) -> Point | None:  # noqa: ARG002
         """Return the speculation of a running server from its `info`, or None if it has none.
 
@@ -327,6 +341,10 @@ class ForwardingEngine(Engine):
     def switch_refusal(self, config: ServerConfig) -> str | None:
         """See `Engine`."""
         return self._engine.switch_refusal(config)
+
+    def estimate_memory(self, sweep: Sweep, gib: float | None = None) -> "MemoryEstimator | None":
+        """See `Engine`."""
+        return self._engine.estimate_memory(sweep, gib)
 
     def running_point(self, info: Mapping[str, Any]) -> Point | None:
         """See `Engine`."""

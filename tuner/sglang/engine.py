@@ -9,7 +9,7 @@ from pathlib import Path
 
 from tuner.config.loader import LoadedSweep
 from tuner.config.prompts import Prompt
-from tuner.config.schema import EngineSpec, ModelSpec, ServerSpec, TimeoutSpec
+from tuner.config.schema import EngineSpec, ModelSpec, ServerSpec, Sweep, TimeoutSpec
 from tuner.loadgen.auth import Keys
 from tuner.server.base import Checked, Command, Engine, ServerConfig, Tokenised
 from tuner.server.lifecycle import Launch, LaunchedServer, refuse_missing_program
@@ -18,6 +18,7 @@ from tuner.sglang.check import check, check_named
 from tuner.sglang.dialect import SGLANG
 from tuner.sglang.flag_spelling import spelled_config
 from tuner.sglang.interpreter import flags_of_help, installed_version
+from tuner.sglang.memory.fit import GpuMemory, estimate_memory
 from tuner.sglang.releases import Release, latest, parse_version
 from tuner.sglang.revisions import held_to_revisions
 from tuner.sglang.step_switching import step_switch_refusal, with_switch
@@ -119,6 +120,10 @@ class SglangEngine(Engine):
         topk = (config.point.eagle_topk if config.point else None) or 1
         flags = spelled_config(config, self.release).flags
         return step_switch_refusal(self.release, config.model, flags, topk)
+
+    def estimate_memory(self, sweep: Sweep, gib: float | None = None) -> GpuMemory | None:
+        """Estimates from the models' files, the flags and the release."""
+        return estimate_memory(sweep, self.release, gib)
 
     def command(self, config: ServerConfig) -> Command:
         """The launch command with PORT for the port; starts nothing."""

@@ -13,8 +13,8 @@ from tuner.core.errors import UserError
 from tuner.engines import make_engine
 from tuner.preflight.plan import make_plan
 from tuner.server.base import server_config
-from tuner.sglang.memory.estimate import Offsets, ServerMemory, server_memory
-from tuner.sglang.memory.fit import MemoryPlan, narrowed, plan_machine, words
+from tuner.server.memory import MemoryPlan, ServerMemory, without_misfits, words
+from tuner.sglang.memory.estimate import Offsets, server_memory
 
 SWEEP = """
 name: memory
@@ -41,7 +41,7 @@ def loaded(
 
 def memory(of: LoadedSweep, gib: float, draft_tp: int | str | None = None) -> ServerMemory:
     """The baseline's, or that of the first point with this placement."""
-    machine = plan_machine(make_engine(of.sweep), of.sweep, gib)
+    machine = make_engine(of.sweep).estimate_memory(of.sweep, gib)
     assert machine is not None
     point = next((each for each in of.space.points if each.draft_tp == draft_tp), None)
     return machine.memory(server_config(of.sweep, point))
@@ -87,7 +87,7 @@ def test_what_is_not_known_has_no_figure(tmp_path: Path, flags: str, why: str) -
 
 def test_a_run_s_own_logs_correct_the_estimate(tmp_path: Path) -> None:
     sweep = loaded(tmp_path, "mem-fraction-static: 0.6")
-    machine = plan_machine(make_engine(sweep.sweep), sweep.sweep, 140.4)
+    machine = make_engine(sweep.sweep).estimate_memory(sweep.sweep, 140.4)
     assert machine is not None
     config = server_config(sweep.sweep, None)
     more = Offsets(before=1.0, target=0.5)
@@ -168,8 +168,8 @@ def test_without_a_gpu_nothing_is_left_out(tmp_path: Path, monkeypatch: pytest.M
     assert plan.memory is None
     engine = make_engine(sweep.sweep)
     checked = engine.check(sweep)
-    assert narrowed(checked, plan_machine(engine, sweep.sweep)) is checked
+    assert without_misfits(checked, engine.estimate_memory(sweep.sweep)) is checked
     simulated = replace(sweep, sweep=sweep.sweep.model_copy(
         update={"engine": sweep.sweep.engine.model_copy(update={"kind": "simulated"})}
     ))  # fmt: skip
-    assert plan_machine(make_engine(simulated.sweep), simulated.sweep, 80.0) is None
+    assert make_engine(simulated.sweep).estimate_memory(simulated.sweep, 80.0) is None

@@ -10,8 +10,7 @@ from tests.sglang.memory.test_fits import loaded
 from tuner.core.errors import EngineFailure, Failure
 from tuner.engines import make_engine
 from tuner.server.base import server_config
-from tuner.sglang.memory.fit import plan_machine
-from tuner.sglang.memory.guard import Guarded, guarded
+from tuner.server.memory import Guarded, guarded
 
 LOG = """\
 [2026-11-29 20:00:00 TP0] Load weight begin. avail mem=BEFORE GB
@@ -40,7 +39,7 @@ class Recorded:
 def test_the_first_log_sharpens_the_rule(tmp_path: Path, fails: bool) -> None:
     """12 GiB hold 9.6 of weights; with 3 taken before, they do not."""
     sweep = loaded(tmp_path)
-    machine = plan_machine(make_engine(sweep.sweep), sweep.sweep, 12.0)
+    machine = make_engine(sweep.sweep).estimate_memory(sweep.sweep, 12.0)
     whole = next(each for each in sweep.space.points if each.draft_tp == 1)
     baseline, alone = (server_config(sweep.sweep, point) for point in (None, whole))
     engine = Recorded(before=9.0, fails=fails)
@@ -59,7 +58,7 @@ def test_the_first_log_sharpens_the_rule(tmp_path: Path, fails: bool) -> None:
 
 def test_a_roomy_machine_launches_everything(tmp_path: Path) -> None:
     sweep = loaded(tmp_path, "mem-fraction-static: 0.6")
-    machine = plan_machine(make_engine(sweep.sweep), sweep.sweep, 140.4)
+    machine = make_engine(sweep.sweep).estimate_memory(sweep.sweep, 140.4)
     engine = Recorded(before=138.21)
     guard = guarded(engine, machine)  # type: ignore[arg-type]
     for number, point in enumerate((None, *sweep.space.points)):
@@ -70,7 +69,7 @@ def test_a_roomy_machine_launches_everything(tmp_path: Path) -> None:
 def test_memory_that_another_process_held_is_not_learned(tmp_path: Path) -> None:
     """It may be gone by the next launch."""
     sweep = loaded(tmp_path)
-    machine = plan_machine(make_engine(sweep.sweep), sweep.sweep, 16.0)
+    machine = make_engine(sweep.sweep).estimate_memory(sweep.sweep, 16.0)
     engine = Recorded(before=9.0)
     guard = guarded(engine, machine)  # type: ignore[arg-type]
     for number, point in enumerate(sweep.space.points):

@@ -1,11 +1,12 @@
 """What one server holds of each GPU: weights, KV cache, graphs and what comes before them."""
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from tuner.config.schema import ServerFlag
 from tuner.server.base import ServerConfig
+from tuner.server.memory import ServerMemory
 from tuner.sglang.memory.model_shape import GIB, ModelShape, ShapePair
 from tuner.sglang.memory.weights import PLAIN_BYTES, DraftWeights, draft_bytes, target_bytes
 from tuner.sglang.releases import Release
@@ -57,50 +58,6 @@ class Offsets:
     before: float = 0.0
     target: float = 0.0
     draft: float = 0.0
-
-
-@dataclass(frozen=True)
-class ServerMemory:
-    """GiB on each GPU of one server; None for what is not known, which `unknown` gives reasons for.
-
-    `before` and `graphs` are assumed, the rest follows from the models' files and the flags.
-    """
-
-    before: float
-    target: float | None
-    draft: float | None
-    """When it has borrowed the target's embedding; 0 without a draft."""
-    loading: float | None
-    """What loading the draft takes; the KV cache is sized beside that."""
-    cache: float | None
-    tokens: int | None
-    """That the KV cache holds."""
-    graphs: float
-    is_exact: bool
-    """Every parameter was counted."""
-    token: float | None
-    """Bytes of KV cache for one token, target and draft."""
-    unknown: tuple[str, ...] = field(default=())
-
-    @property
-    def total(self) -> float | None:
-        """All of it; None where a part is not known."""
-        parts = (self.before, self.target, self.draft, self.cache, self.graphs)
-        known = [each for each in parts if each is not None]
-        return sum(known) if len(known) == len(parts) else None
-
-    def is_tight(self, gpu: float) -> bool:
-        """By the estimate it would not start on a GPU of `gpu` GiB; no more than a doubt."""
-        return self.tokens == 0 or (self.total is not None and self.total > gpu)
-
-    def to_json(self) -> dict[str, Any]:
-        """As `--json` prints it."""
-        shown = {name: _rounded(value) for name, value in asdict(self).items()}
-        return {**shown, "total": _rounded(self.total), "unknown": list(self.unknown)}
-
-
-def _rounded(value: Any) -> Any:
-    return round(value, 2) if isinstance(value, float) else value
 
 
 def server_memory(

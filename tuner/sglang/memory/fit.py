@@ -1,16 +1,13 @@
 """Servers that cannot fit on their GPUs are known before one is started."""
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from pathlib import Path
 
-from tuner.config.point import Point
 from tuner.config.schema import Sweep
-from tuner.core.errors import UserError
-from tuner.server.base import Checked, Engine, ServerConfig, server_config
-from tuner.sglang.engine import SglangEngine
-from tuner.sglang.log_parser import Sizes
-from tuner.sglang.memory.estimate import DRAFT_COUNTED, Offsets, ServerMemory, server_memory
+from tuner.server.base import ServerConfig
+from tuner.server.memory import ServerMemory
+from tuner.sglang.log_parser import Sizes, read_sizes
+from tuner.sglang.memory.estimate import DRAFT_COUNTED, Offsets, server_memory
 from tuner.sglang.memory.model_shape import GIB, ShapePair, gpu_bytes, read_shapes
 from tuner.sglang.releases import Release
 
@@ -19,9 +16,17 @@ MARGIN, NEAR_MARGIN = 0.02, 0.1
 not. A server is refused only where it cannot fit even if the estimate is too high by so much."""
 
 
+PLAUSIBLE_GIB = 5.0
+"""More than this before the weights is another process's, which may be gone at the next launch."""
+
+
 @dataclass(frozen=True)
 class GpuMemory:
-    """What a sweep's estimates are made for."""
+    """Estimates for SGLang's servers of a sweep. See `server.memory.MemoryEstimator`.
+
+    What a rank holds before it loads weights is assumed until the first log states it. From then
+    on a server that leaves no room beside that does not fit either.
+    """
 
     pair: ShapePair
     release: Release
@@ -72,50 +77,32 @@ class GpuMemory:
             )
         return None
 
+    def learn(self, config: ServerConfig, log: Path) -> "GpuMemory":
+        """Return the estimates as the first log that states sizes corrects them."""
+        if self.learned is not None:
+            return self
+        logged = read_sizes(log)
+        if logged.before is None or logged.target is None:
+            return self
+        if self.gpu - logged.before > PLAUSIBLE_GIB:
+            return self
+        found = estimate_offsets(self.memory(config), logged, self.gpu)
+        # A draft's size differs by placement; target and context are every server's.
+        return replace(self, learned=replace(found, draft=0.0), known={})
 
-def plan_machine(engine: Engine, sweep: Sweep, gib: float | None = None) -> GpuMemory | None:
-    """The machine that the sweep is for; None where its GPUs' memory is not known.
 
-    `gib` is what a GPU has where somebody says so, else NVML is asked. Only SGLang's servers are
-    estimated.
+def estimate_memory(sweep: Sweep, release: Release, gib: float | None) -> GpuMemory | None:
+    """Return the estimates for a sweep, or None if the GPUs' memory is not known.
+
+    `gib` is the memory of a GPU. None: NVML reports it.
     """
-    if not isinstance(engine, SglangEngine):
-        return None
     source = "--gpu-memory"
     if gib is None:
         found = gpu_bytes(sweep)
         if found is None:
             return None
         gib, source = found / GIB, "NVML"
-    return GpuMemory(read_shapes(sweep), engine.release, gib, source, sweep.workload.output_tokens)
-
-
-def narrowed(checked: Checked, machine: GpuMemory | None) -> Checked:
-    """The sweep without points whose server cannot fit.
-
-    Raises UserError where the baseline cannot, or no point.
-    """
-    if machine is None:
-        return checked
-    loaded = checked.loaded
-    sweep = loaded.sweep
-    if (why := machine.misfit(server_config(sweep, None))) is not None:
-        raise _refusal(checked, why)
-    misfits: dict[Point, str] = {}
-    for point in loaded.space.points:
-        if (why := machine.misfit(server_config(sweep, point))) is not None:
-            misfits[point] = why
-    if not misfits:
-        return checked
-    if len(misfits) == len(loaded.space.points):
-        raise _refusal(checked, next(iter(misfits.values())))
-    return replace(checked, loaded=replace(loaded, space=loaded.space.without(misfits)))
-
-
-def _refusal(checked: Checked, why: str) -> UserError:
-    document = checked.loaded.document()
-    place = ("model", "tp") if ("model", "tp") in document.lines else ("model",)
-    return document.error(place, f"{why}: raise model.tp, or take a smaller model")
+    return GpuMemory(read_shapes(sweep), release, gib, source, sweep.workload.output_tokens)
 
 
 def estimate_offsets(estimate: ServerMemory, logged: Sizes, gpu: float) -> Offsets:
@@ -137,77 +124,3 @@ def _more(estimate: float | None, logged: float | None) -> float:
 def kv_cache_gib(logged: Sizes) -> float | None:
     """GiB of all KV caches; None where none was logged."""
     return sum(each.gib for each in logged.caches) if logged.caches else None
-
-
-def free_gib(estimate: ServerMemory, gpu: float) -> float | None:
-    """GiB that the estimate leaves free; None where a part is not known."""
-    return None if estimate.total is None else gpu - estimate.total
-
-
-@dataclass(frozen=True)
-class Alike:
-    """Servers whose estimate is the same."""
-
-    first: str
-    """What the first of them is called."""
-    count: int
-    memory: ServerMemory
-
-    @property
-    def label(self) -> str:
-        """`3 steps, 4 tokens and 4 more`."""
-        return self.first if self.count == 1 else f"{self.first} and {self.count - 1} more"
-
-
-@dataclass(frozen=True)
-class MemoryPlan:
-    """What each GPU has, and what servers will hold of it."""
-
-    gpu: float
-    source: str
-    servers: tuple[Alike, ...]
-
-    @classmethod
-    def of(
-        cls, machine: GpuMemory | None, servers: Iterable[tuple[str, ServerConfig]]
-    ) -> "MemoryPlan | None":
-        """In the order of the first of each kind; None where the GPUs' memory is not known."""
-        if machine is None:
-            return None
-        found: dict[ServerMemory, tuple[str, int]] = {}
-        for label, config in servers:
-            memory = machine.memory(config)
-            first, count = found.get(memory, (label, 0))
-            found[memory] = (first, count + 1)
-        alike = tuple(Alike(first, count, memory) for memory, (first, count) in found.items())
-        return cls(machine.gpu, machine.source, alike)
-
-    def to_json(self) -> dict[str, Any]:
-        """As `plan --json` prints it, in GiB."""
-        return {
-            "gpu_gib": round(self.gpu, 2),
-            "source": self.source,
-            "servers": [
-                {"first": each.first, "count": each.count, **each.memory.to_json()}
-                for each in self.servers
-            ],
-        }
-
-
-def words(memory: ServerMemory, gpu: float) -> str:
-    """`target 7.5, draft 0.6, KV cache 74.3 (1,180,788 tokens), other about 2.5: 84.9 of 140.4`."""
-    parts = [f"target {_gib(memory.target)}"]
-    if memory.draft != 0.0:
-        parts.append(f"draft {_gib(memory.draft)}")
-    tokens = "" if memory.tokens is None else f" ({memory.tokens:,} tokens)"
-    parts.append(f"KV cache {_gib(memory.cache)}{tokens}")
-    parts.append(f"other about {memory.before + memory.graphs:.1f}")
-    whole = "" if memory.total is None else f": {memory.total:.1f} of {gpu:.1f} GiB"
-    near = "" if memory.is_exact or memory.target is None else " (weights nearly)"
-    tight = "; IT MAY NOT START" if memory.is_tight(gpu) else ""
-    why = f"; not known: {'; '.join(memory.unknown)}" if memory.unknown else ""
-    return ", ".join(parts) + whole + near + tight + why
-
-
-def _gib(value: float | None) -> str:
-    return "?" if value is None else f"{value:.1f}"
