@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tuner.analysis.run_results import Result, RunView
 from tuner.core.errors import UserError
-from tuner.report.formatting import interval, number, text_table
+from tuner.core.formatting import interval, number, text_table
 from tuner.runs.run import Run
 from tuner.search.acceptance import AcceptanceCurve, read_chain
 from tuner.search.cycle_time_fit import Cycle, CycleModel

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.config.field_types import spell_time
+from tuner.core.formatting import spell_time
 
 
 @pytest.mark.parametrize(

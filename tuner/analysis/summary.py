@@ -18,9 +18,9 @@ from tuner.analysis.latency_limits import LimitsFound
 from tuner.analysis.prompt_categories import KindFound, kinds_found, kinds_json
 from tuner.analysis.request_rates import AtRate, crossing
 from tuner.analysis.winner import divergent_outputs, fastest_candidate, find_answer, read_objective
-from tuner.config.field_types import spell_time
 from tuner.config.load_level import Level, Rate
 from tuner.config.schema import ObjectiveSpec, SearchSpec, Sweep
+from tuner.core.formatting import spell_time
 from tuner.metrics.statistics import Interval
 from tuner.runs.ledger import Ledger
 from tuner.runs.raw_samples import RawSamples

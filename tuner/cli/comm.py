@@ -4,6 +4,7 @@ import json
 import os
 from collections.abc import Mapping, Sequence
 from itertools import islice
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from tuner.cli.terminal import end_on_signals
 from tuner.config.field_types import parse_duration
 from tuner.config.loader import LoadedSweep, load_sweep
 from tuner.core.errors import UserError
+from tuner.core.formatting import interval, number
 from tuner.engines import measure_comm
 from tuner.runs.gpu_lock import claimed, gpus_used, visible_gpus
 from tuner.sglang.nccl.benchmark import Wanted, job_by_hand, run_job
@@ -197,6 +199,6 @@ def _cell(each: SettingResult, index: int) -> str:
     if each.failure is not None:
         return "-"
     us = each.latency(index)
-    if us.low is None or us.high is None or us.low == us.high:
-        return f"{us.value:.1f}"
-    return f"{us.value:.1f} ({us.low:.1f} to {us.high:.1f})"
+    if us.low == us.high:
+        return number(us.value, 1, inf)
+    return interval(us.value, us.low, us.high, 1, inf)

@@ -2,7 +2,7 @@
 
 import click
 
-from tuner.config.field_types import spell_time
+from tuner.core.formatting import spell_time
 from tuner.execution.request_plan import describe_load
 from tuner.preflight.plan import Plan
 from tuner.server.base import Command

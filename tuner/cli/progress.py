@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from rich.console import Console
 from rich.status import Status
 
-from tuner.config.field_types import spell_time
 from tuner.config.load_level import at, listed
 from tuner.config.loader import LoadedSweep
 from tuner.config.point import Point
 from tuner.config.schema import Sweep
+from tuner.core.formatting import spell_time
 from tuner.execution.progress import Phase, SweepProgress
 from tuner.metrics.level_metrics import metric_heading
 from tuner.metrics.statistics import Metric

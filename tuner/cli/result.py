@@ -1,6 +1,7 @@
 """What a sweep prints when it is through: its result, as text for people."""
 
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 from textwrap import fill
 
@@ -15,8 +16,9 @@ from tuner.analysis.summary import Result, describe_divergent_outputs, held_out_
 from tuner.analysis.winner import read_objective
 from tuner.config.load_level import at, level_in, named
 from tuner.config.schema import Sweep
+from tuner.core.formatting import number, times
 from tuner.metrics.level_metrics import metric_heading
-from tuner.metrics.statistics import Interval, Metric
+from tuner.metrics.statistics import Metric
 from tuner.report.outputs import describe_outputs, describe_task_scores
 from tuner.runs.ledger import is_simulated
 from tuner.runs.records import TrialRecord
@@ -135,17 +137,13 @@ def _cells(record: TrialRecord, level: str, beside: list[TrialRecord], metric: M
     compared = record.role == "baseline" and len(beside) > 1
     figures = record.metrics.get(level, {})
     return [
-        _number(figures.get(metric), 1),
-        "1" if compared else _number(figures.get("speedup"), 3),
-        _number(figures.get("accept_length"), 2),
-        _number(figures.get("accept_rate_first"), 2),
-        _number(figures.get("ttft_ms_p50"), 1),
-        _number(figures.get("tpot_ms_p50"), 2),
+        number(figures.get(metric), 1, inf),
+        "1" if compared else number(figures.get("speedup"), 3, inf),
+        number(figures.get("accept_length"), 2, inf),
+        number(figures.get("accept_rate_first"), 2, inf),
+        number(figures.get("ttft_ms_p50"), 1, inf),
+        number(figures.get("tpot_ms_p50"), 2, inf),
     ]
-
-
-def _number(value: float | None, digits: int) -> str:
-    return "-" if value is None else f"{value:.{digits}f}"
 
 
 def _answer(result: Result) -> str:
@@ -156,17 +154,17 @@ def _answer(result: Result) -> str:
         return "\n".join(lines)
     shown = []
     for level, ratio in result.speedup.items():
-        shown.append(f"{_times(ratio)} {at(level)}")
+        shown.append(f"{times(ratio)} {at(level)}")
     lines = [f"best: {result.best.label}", f"speed-up over the baseline: {'; '.join(shown)}"]
     lines += doubt
     if result.confirmed is not None:
-        again = [_times(ratio) for ratio in record_speedups(result.confirmed).values()]
+        again = [times(ratio) for ratio in record_speedups(result.confirmed).values()]
         lines.append(f"with a launch of its own: {'; '.join(again)}")
         if unseen := held_out_speedups(result.confirmed):
-            again = [_times(ratio) for ratio in unseen.values()]
+            again = [times(ratio) for ratio in unseen.values()]
             lines.append(f"on prompts that it was not chosen on: {'; '.join(again)}")
     if result.plain is not None and result.best is not result.plain:
-        alone = [_times(ratio) for ratio in record_speedups(result.plain).values()]
+        alone = [times(ratio) for ratio in record_speedups(result.plain).values()]
         lines.append(f"its settings alone, without speculation: {'; '.join(alone)}")
     lines += _alike(result)
     lines += [f"outputs: {line}" for line in describe_outputs(result.outputs, result.best.metrics)]
@@ -202,12 +200,6 @@ def _alike(result: Result) -> list[str]:
         return []
     it = "no speculation" if result.best is None else "it"
     return [f"not told apart from {it}: {'; '.join(each.label for each in result.alike)}"]
-
-
-def _times(ratio: Interval) -> str:
-    """`1.285x (0.933 to 1.462)`."""
-    spread = "" if ratio.low is None else f" ({ratio.low:.3f} to {ratio.high:.3f})"
-    return f"{ratio.value:.3f}x{spread}"
 
 
 def _elsewhere(result: Result) -> Iterator[str]:

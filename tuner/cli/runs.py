@@ -13,11 +13,11 @@ from tuner.analysis.baselines import settle
 from tuner.analysis.best_per_level import record_speedups
 from tuner.analysis.equivalence import by_samples
 from tuner.analysis.winner import fastest_candidate
-from tuner.config.field_types import spell_time
 from tuner.config.load_level import at, parse_level
 from tuner.config.space import Space
 from tuner.config.yaml_document import read_document
 from tuner.core.errors import UserError
+from tuner.core.formatting import spell_time
 from tuner.runs.crash_recovery import clear, leftovers
 from tuner.runs.run import Run
 from tuner.runs.run_folder import RESULTS, newest_runs

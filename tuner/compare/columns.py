@@ -6,8 +6,8 @@ from typing import Any
 from tuner.analysis.cycle_breakdown import DRAFTED, ONCE, PLAIN, TOKENS
 from tuner.compare.external.record import NONE, Percentiles
 from tuner.config.load_level import Level, columns
+from tuner.core.formatting import MISSING, duration, interval, number, ratio
 from tuner.metrics.statistics import Interval
-from tuner.report.formatting import MISSING, duration, interval, number, ratio
 
 NOT_COMPARABLE = "not comparable: "
 REFERENCE = "reference"

@@ -7,7 +7,7 @@ from typing import Any
 from tuner.compare.columns import Row
 from tuner.compare.comparison import Comparison
 from tuner.config.load_level import at, columns
-from tuner.report.formatting import ratio
+from tuner.core.formatting import ratio
 
 
 @dataclass(frozen=True)

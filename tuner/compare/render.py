@@ -18,8 +18,9 @@ from tuner.compare.columns import (
 from tuner.compare.comparison import GATED, Comparison
 from tuner.compare.sources import BEST
 from tuner.config.load_level import named
+from tuner.core.formatting import text_table
+from tuner.core.markdown import code, escaped, markdown_table
 from tuner.report.figures import style
-from tuner.report.formatting import code, escaped, markdown_table, text_table
 from tuner.report.html import inline_svg, page
 
 CAVEAT = (

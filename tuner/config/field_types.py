@@ -198,20 +198,6 @@ Seconds = Annotated[
 """A duration in seconds, a year at most; in the file `90`, `90s`, `30m`, `12h`."""
 
 
-def spell_time(seconds: float, measured: bool = False) -> str:
-    """`45 s`, `2.5 min`, `12 min`, `3.4 h`; what was measured has more: `4.5 s`, `12.5 min`.
-
-    The one place that words a duration that a person reads, so that none of a minute is 0.0 h.
-    """
-    if 0 < seconds < 1:
-        return f"{seconds:.2g} s"
-    if seconds < 120:
-        return f"{seconds:.1f} s" if measured and seconds < 10 else f"{seconds:.0f} s"
-    if seconds < 7200:
-        return f"{seconds / 60:.{int(measured or seconds < 600)}f} min"
-    return f"{seconds / 3600:,.1f} h"
-
-
 _OF_DAY = re.compile(r"([01]?[0-9]|2[0-3]):([0-5][0-9])")
 _RIGHT = 'write "07:30" for the next time that it is so late here, or 2026-12-01T07:30+01:00'
 

@@ -3,8 +3,7 @@
 import re
 
 from tuner.core.errors import printable
-
-MISSING = "-"
+from tuner.core.formatting import MISSING
 
 _MARKED = re.compile(r"([\\`*\[\]|~$]|(?<![A-Za-z0-9])_|_(?![A-Za-z0-9]))")
 

@@ -1,12 +1,14 @@
 """The notes of the dashboard, in Markdown; what users and servers wrote is escaped in them."""
 
 from collections.abc import Mapping
+from math import inf
 from typing import Any
 
 from tuner.analysis.winner import read_objective
 from tuner.config.load_level import at, axis, parse_level
 from tuner.config.schema import Sweep
-from tuner.core.markdown import MISSING, block, code, escaped, markdown_table
+from tuner.core.formatting import interval, number
+from tuner.core.markdown import block, code, escaped, markdown_table
 from tuner.runs.latency_limits import describe_broken_limits
 from tuner.runs.ledger import is_simulated
 from tuner.runs.records import TrialRecord
@@ -61,7 +63,7 @@ def trial_note(record: TrialRecord, sweep: Sweep) -> str:
 
 def _figures(metrics: Mapping[str, Mapping[str, Any]]) -> str:
     rows = [
-        [level, *(_number(figures.get(name)) for name in _COLUMNS), _speedup(figures)]
+        [level, *(_figure(figures.get(name)) for name in _COLUMNS), _speedup(figures)]
         for level, figures in metrics.items()
     ]
     return markdown_table(
@@ -71,16 +73,13 @@ def _figures(metrics: Mapping[str, Mapping[str, Any]]) -> str:
     )
 
 
-def _number(value: float | None) -> str:
-    return MISSING if value is None else f"{value:.{2 if abs(value) < 100 else 1}f}"
+def _figure(value: float | None) -> str:
+    return number(value, 2 if value is not None and abs(value) < 100 else 1, inf)
 
 
 def _speedup(figures: Mapping[str, Any]) -> str:
     value, low, high = (figures.get(f"speedup{end}") for end in ("", "_low", "_high"))
-    if value is None:
-        return MISSING
-    interval = "" if low is None or high is None else f" ({low:.3f} to {high:.3f})"
-    return f"{value:.3f}{interval}"
+    return interval(value, low, high, 3)
 
 
 def _why(record: TrialRecord) -> str:
@@ -89,10 +88,8 @@ def _why(record: TrialRecord) -> str:
     words = escaped(decision.why)
     if decision.predicted is None:
         return words
-    interval = ""
-    if decision.predicted_low is not None and decision.predicted_high is not None:
-        interval = f" ({decision.predicted_low:.3f} to {decision.predicted_high:.3f})"
-    return f"{words}; {decision.predicted:.3f}{interval} times the baseline was expected"
+    expected = interval(decision.predicted, decision.predicted_low, decision.predicted_high, 3)
+    return f"{words}; {expected} times the baseline was expected"
 
 
 def _check(check: Mapping[str, str]) -> str:

@@ -9,6 +9,7 @@ from tuner.config.load_level import Level, at
 from tuner.config.schema import Sweep
 from tuner.config.synthetic import no_output_to_compare
 from tuner.config.task_dataset import last_number
+from tuner.core import formatting
 from tuner.core.errors import EngineFailure
 from tuner.execution.launch import LaunchContext, LaunchResult, phase_config
 from tuner.execution.measurement import PointMeasurement, Windows
@@ -230,10 +231,9 @@ def version_doubt(ledger: Ledger, attempt: LaunchResult) -> list[dict[str, str]]
 def beside_note(place: PlaceLine | None, level: Level, known: Interval) -> dict[str, str]:
     """A place whose servers are surely slower, or faster, while others run."""
     name = "its place" if place is None else place.name
-    spread = f"{known.value:.3f} ({known.low:.3f} to {known.high:.3f})"
     message = (
-        f"with servers beside it {name} serves no speculation at {spread} times the speed that it "
-        f"has alone, {at(level)}: the speed-up is held against that"
+        f"with servers beside it {name} serves no speculation at {formatting.ratio(known)} times "
+        f"the speed that it has alone, {at(level)}: the speed-up is held against that"
     )
     return note("side by side", "doubt" if slowed(known) else "note", message)
 

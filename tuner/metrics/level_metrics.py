@@ -393,12 +393,6 @@ def metric_heading(metric: Metric) -> str:
     return f"{metric.removesuffix('_tok_s')} tok/s"
 
 
-def short(number: float, digits: int = 4) -> str:
-    """With so many digits, and never as a power of ten: 12345 for what `:.4g` makes 1.234e+04."""
-    text = f"{number:.{digits}g}"
-    return f"{number:.0f}" if "e+" in text else text
-
-
 def speedup_figures(ratio: Interval | None) -> dict[str, float | None]:
     """Return the metrics of a speed-up: its value and the ends of its 95 % interval."""
     value, low, high = (None,) * 3 if ratio is None else (ratio.value, ratio.low, ratio.high)

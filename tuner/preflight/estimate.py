@@ -9,12 +9,12 @@ from statistics import median
 from typing import Any
 
 from tuner.config.conversation import Prompt
-from tuner.config.field_types import spell_time
 from tuner.config.load_level import Level
 from tuner.config.loader import LoadedSweep
 from tuner.config.schema import Sweep
 from tuner.config.synthetic import made_up
 from tuner.core.errors import UserError
+from tuner.core.formatting import spell_time
 from tuner.execution.launch import warm_up
 from tuner.execution.request_plan import plan_requests, writes_answers
 from tuner.execution.schedule import confirms, launches_again

@@ -9,12 +9,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from tuner.config.field_types import spell_time, when
+from tuner.config.field_types import when
 from tuner.config.loader import LoadedSweep
 from tuner.config.point import Point
 from tuner.config.random_text import describe_random_text
 from tuner.config.schema import Sweep
 from tuner.config.synthetic import made_up, trusted_code
+from tuner.core.formatting import spell_time
 from tuner.engines import make_engine
 from tuner.execution.request_plan import describe_load, writes_answers
 from tuner.execution.slot_layout import slot_notes

@@ -4,21 +4,12 @@ from tuner.analysis.baselines import disagreement
 from tuner.analysis.run_results import Result, RunView
 from tuner.analysis.winner import broken_by, divergent_outputs, is_refuted
 from tuner.config.load_level import Level, at, axis, listed
+from tuner.core.formatting import change, count, interval, number, ratio
+from tuner.core.markdown import code, escaped, markdown_table
 from tuner.metrics.level_metrics import metric_heading
 from tuner.metrics.statistics import Interval
 from tuner.report.baselines import describe_drift
 from tuner.report.cycle import why_it_loses
-from tuner.report.formatting import (
-    again_command,
-    change,
-    code,
-    count,
-    escaped,
-    interval,
-    markdown_table,
-    number,
-    ratio,
-)
 from tuner.report.latency_limits import limits_line, rates_line, server_limits_line
 from tuner.report.outputs import same_output
 from tuner.report.winner_evidence import (
@@ -27,6 +18,7 @@ from tuner.report.winner_evidence import (
     describe_disqualified,
     describe_ties,
 )
+from tuner.report.winner_files import again_command
 from tuner.runs.status import read_ended
 
 NOT_SHOWN = "the interval includes 1, so no difference has been shown"

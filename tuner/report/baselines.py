@@ -4,9 +4,10 @@ import math
 
 from tuner.analysis.run_results import RunView
 from tuner.config.load_level import at, named
+from tuner.core.formatting import change, count, number, ratio
+from tuner.core.markdown import code, escaped, markdown_table
 from tuner.metrics.drift import Baselines
 from tuner.metrics.statistics import pooled
-from tuner.report.formatting import change, code, count, escaped, markdown_table, number, ratio
 from tuner.runs.records import TrialRecord
 from tuner.runs.slot_interference import beside_at, no_difference, places_beside, slowed
 

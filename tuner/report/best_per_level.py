@@ -11,9 +11,10 @@ from tuner.config.load_level import Level, Rate, at, axis, listed
 from tuner.config.point import Point
 from tuner.core.errors import UserError
 from tuner.core.files import write_text
+from tuner.core.formatting import MISSING, ratio
+from tuner.core.markdown import block, code, markdown_table
 from tuner.metrics.level_metrics import metric_heading
 from tuner.report.answer import throughput
-from tuner.report.formatting import MISSING, block, code, markdown_table, ratio
 from tuner.search.objective import objective
 from tuner.server.base import Command
 from tuner.server.launch_script import launch_script

@@ -4,9 +4,10 @@ from tuner.analysis.cycle_breakdown import Cycles, CycleTimes, concurrent_stream
 from tuner.analysis.run_results import NO_SPECULATION, Result, RunView
 from tuner.config.load_level import Level, at
 from tuner.config.point import Point
+from tuner.core.formatting import MISSING, change, count, interval, number
+from tuner.core.markdown import code, markdown_table
 from tuner.metrics.statistics import Interval
 from tuner.metrics.warnings.speculation import LOW_ACCEPT_RATE
-from tuner.report.formatting import MISSING, change, code, count, interval, markdown_table, number
 from tuner.sglang.log_parser import THROUGH_NCCL, logged_backend
 
 CUT_OFF = 0.99

@@ -5,7 +5,8 @@ from collections.abc import Sequence
 from tuner.analysis.request_rates import describe_break_even_rate, describe_overload
 from tuner.analysis.run_results import NO_SPECULATION, Result, RunView
 from tuner.analysis.winner import broken_by
-from tuner.report.formatting import code, count, escaped
+from tuner.core.formatting import count
+from tuner.core.markdown import code, escaped
 from tuner.runs.latency_limits import describe_broken_limits, format_limits, format_required_limits
 from tuner.runs.records import BrokenLimit, TrialRecord
 

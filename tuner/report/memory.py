@@ -6,7 +6,8 @@ from dataclasses import dataclass, replace
 
 from tuner.analysis.run_results import NO_SPECULATION
 from tuner.core.errors import UserError
-from tuner.report.formatting import MISSING, code, markdown_table, number
+from tuner.core.formatting import MISSING, number
+from tuner.core.markdown import code, markdown_table
 from tuner.runs.records import TrialRecord
 from tuner.runs.run import Run
 from tuner.server.base import plain_config, server_config

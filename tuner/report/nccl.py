@@ -4,7 +4,8 @@ from collections import Counter
 
 from tuner.analysis.run_results import RunView
 from tuner.core.errors import UserError
-from tuner.report.formatting import MISSING, code, count, duration, escaped, markdown_table
+from tuner.core.formatting import MISSING, count, duration
+from tuner.core.markdown import code, escaped, markdown_table
 from tuner.runs.records import TrialRecord
 from tuner.sglang.log_parser import THROUGH_NCCL, logged_backend
 from tuner.sglang.nccl.results import CommResults, SettingResult

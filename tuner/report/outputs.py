@@ -6,8 +6,8 @@ from typing import Any
 from tuner.analysis.run_results import Result, RunView
 from tuner.analysis.winner import divergent_outputs
 from tuner.config.load_level import at, level_in, parse_level
+from tuner.core.markdown import code
 from tuner.metrics.output_comparison import LEVEL, example
-from tuner.report.formatting import code
 from tuner.runs.records import OutputCounts, OutputsLine, TaskLine, TrialRecord
 
 SHOWN = 3

@@ -3,9 +3,9 @@
 from tuner.analysis.prompt_categories import KindFound
 from tuner.analysis.run_results import NO_SPECULATION, RunView
 from tuner.config.load_level import at
+from tuner.core.formatting import MISSING, number, percent
+from tuner.core.markdown import code, escaped, markdown_table
 from tuner.metrics.statistics import Interval
-from tuner.report.formatting import MISSING, code, escaped, markdown_table, number
-from tuner.report.results_table import percent
 from tuner.runs.records import TrialRecord
 
 HEADER = (

@@ -10,6 +10,7 @@ from tuner.analysis.run_results import RunView
 from tuner.config.load_level import axis
 from tuner.core.errors import UserError
 from tuner.core.files import read_bytes, write_text
+from tuner.core.markdown import block, code, escaped
 from tuner.report import sections
 from tuner.report.answer import answer, answer_table
 from tuner.report.baselines import (
@@ -21,7 +22,6 @@ from tuner.report.best_per_level import levels_table, write_adaptive
 from tuner.report.cycle import cycle_section
 from tuner.report.figures.figures import draw_figures
 from tuner.report.figures.style import Drawn
-from tuner.report.formatting import block, code, escaped
 from tuner.report.html import inline_svg, page
 from tuner.report.memory import memory_table
 from tuner.report.prompt_categories import kind_tables, length_tables

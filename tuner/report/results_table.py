@@ -4,8 +4,9 @@ from collections.abc import Iterator
 
 from tuner.analysis.run_results import NO_SPECULATION, Result, RunView
 from tuner.config.load_level import Level, named
+from tuner.core.formatting import MISSING, count, number, percent, ratio
+from tuner.core.markdown import code, escaped, markdown_table
 from tuner.report.answer import throughput
-from tuner.report.formatting import MISSING, code, count, escaped, markdown_table, number, ratio
 
 TOP = 10
 ENERGY = "energy_j_per_token"
@@ -114,8 +115,3 @@ def _row(each: Result, level: Level, name: str) -> list[str]:
         number(each.metric(level, "cycle_ms"), 2),
         str(each.record.trial),
     ]
-
-
-def percent(share: float | None) -> str:
-    """`47.0 %`."""
-    return MISSING if share is None else f"{100 * share:.1f} %"

@@ -2,7 +2,8 @@
 
 from tuner.analysis.run_results import NO_SPECULATION, RunView
 from tuner.analysis.winner import read_objective
-from tuner.report.formatting import MISSING, code, count, escaped, interval, markdown_table, number
+from tuner.core.formatting import MISSING, count, interval, number
+from tuner.core.markdown import code, escaped, markdown_table
 from tuner.report.nccl import describe_screening
 from tuner.runs.records import TrialRecord
 from tuner.search.staged import CANNOT_WIN

@@ -9,20 +9,13 @@ from tuner.config.load_level import Level, Rate, at, axis
 from tuner.config.schema import SearchSpec
 from tuner.config.synthetic import trusted_code
 from tuner.config.yaml_document import read_document
+from tuner.core.formatting import MISSING, count, duration, number
+from tuner.core.markdown import code, escaped, markdown_table
 from tuner.metrics.outliers import Off, requests_off, robust_spread, standing_out, windows_off
-from tuner.report.formatting import (
-    MISSING,
-    again_command,
-    code,
-    count,
-    duration,
-    escaped,
-    markdown_table,
-    number,
-)
 from tuner.report.nccl import nccl_warning
 from tuner.report.results_table import TOP, has_energy, is_cut
 from tuner.report.search_history import launches_without_trial
+from tuner.report.winner_files import again_command
 from tuner.runs.gpu_lock import spent
 from tuner.runs.records import TrialRecord
 

@@ -21,9 +21,11 @@ from tuner.analysis.winner import (
 )
 from tuner.config.load_level import at, listed
 from tuner.config.prompts import needed_to_hold_out
+from tuner.core.formatting import change, count, number, ratio
+from tuner.core.markdown import code, escaped
 from tuner.execution.schedule import is_due_at_the_end
-from tuner.report.formatting import again_command, change, code, count, escaped, number, ratio
 from tuner.report.outputs import far_candidates, far_example
+from tuner.report.winner_files import again_command
 
 
 def describe_confirmation(findings: RunView, best: Result) -> str | None:

@@ -1,5 +1,6 @@
 """What the user takes to production: best.yaml and best.sh."""
 
+import shlex
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from tuner.config.loader import sweep_text
 from tuner.config.point import Point
 from tuner.config.schema import SearchSpec, SpaceSpec, Sweep
 from tuner.core.files import write_text
+from tuner.core.markdown import code
 from tuner.engines import make_engine
 from tuner.report.outputs import describe_outputs, task_scores
 from tuner.server.base import Command, plain_config, server_config
@@ -137,3 +139,8 @@ def _warnings(findings: RunView, shown: Result) -> list[str]:
 def _origin(findings: RunView, shown: Result) -> str:
     simulated = ", simulated and not measured on hardware" if findings.simulated else ""
     return f"{shown.label}, from run {findings.sweep.name}/{findings.run.id}{simulated}"
+
+
+def again_command(sweep_file: Path) -> str:
+    """Return the command that measures a run's best.yaml again, as a code span."""
+    return code(shlex.join(["specbench", "sweep", str(sweep_file)]))

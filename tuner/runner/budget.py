@@ -13,9 +13,10 @@ from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
 
-from tuner.config.field_types import spell_time, when
+from tuner.config.field_types import when
 from tuner.config.schema import SearchSpec, Sweep
 from tuner.core.errors import UserError
+from tuner.core.formatting import spell_time
 from tuner.runs.ledger import Ledger
 from tuner.runs.records import SIMULATED, TrialRecord
 

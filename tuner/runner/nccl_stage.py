@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from tuner.config.field_types import spell_time
 from tuner.config.loader import LoadedSweep
 from tuner.config.point import Point
 from tuner.core.errors import UserError
 from tuner.core.files import write_json
+from tuner.core.formatting import spell_time
 from tuner.engines import measure_comm
 from tuner.execution.progress import Progress
 from tuner.runner.budget import Budget

@@ -5,7 +5,7 @@ from typing import Any
 
 from tuner.config.load_level import Level, Rate, at, level_in, parse_level
 from tuner.config.schema import SearchSpec
-from tuner.metrics.level_metrics import short
+from tuner.core.formatting import short
 from tuner.metrics.request_rate import CAME, SERVED, overload_figures, overloaded_at
 from tuner.metrics.samples import Window
 from tuner.runs.records import FAILED, BrokenLimit

@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tuner.config.load_level import Level, at
+from tuner.core import formatting
 from tuner.metrics.statistics import Interval
 from tuner.runs.ledger import Ledger
 from tuner.runs.records import PlaceLine, TrialRecord
@@ -127,10 +128,9 @@ def describe_slots(ledger: Ledger) -> Iterator[str]:
             yield f"{name}: the baseline beside others was not measured ({record.failure})"
             continue
         found = []
-        for level, ratio in beside_at(record).items():
-            spread = f" ({ratio.low:.3f} to {ratio.high:.3f})" if ratio.low and ratio.high else ""
-            sure = ", a doubt" if slowed(ratio) else ""
-            found.append(f"{ratio.value:.3f}{spread} {at(level)}{sure}")
+        for level, speed in beside_at(record).items():
+            sure = ", a doubt" if slowed(speed) else ""
+            found.append(f"{formatting.ratio(speed)} {at(level)}{sure}")
         yield (
             f"{name}, others beside it: without speculation {'; '.join(found)} times the speed "
             "that it has alone"

@@ -14,6 +14,7 @@ import numpy as np
 
 from tuner.config.point import Point
 from tuner.config.schema import ObjectiveSpec
+from tuner.core.formatting import ratio
 from tuner.metrics.statistics import Interval
 from tuner.search.cycle_time_gp import ROUGH, SMOOTH
 from tuner.search.decision import Decision, Stage
@@ -207,9 +208,7 @@ class StagedPlanner:
         self, stage: Stage, row: int, view: "_View", known: Observations, why: str
     ) -> Decision:
         told = view.forecast.interval(row)
-        numbers = (
-            f"{told.value:.2f} ({told.low:.2f} to {told.high:.2f}) times the baseline expected"
-        )
+        numbers = f"{ratio(told, 2)} times the baseline expected"
         still = "which is still the best"
         if view.goal > 0:
             still = f"{best_measured(known):.2f} is the best so far"
@@ -319,8 +318,7 @@ def no_more(
         least = "twice a launch's standard deviation"
     words = f"{which} beat {whose} by more than {100 * margin:.1f} % ({least}), even at its best"
     if near is not None:
-        bounds = "" if near.low is None else f" ({near.low:.2f} to {near.high:.2f})"
-        words += f"; {near.value:.2f}{bounds} times the baseline is expected of the nearest"
+        words += f"; {ratio(near, 2)} times the baseline is expected of the nearest"
     if checks:
         words += f"; {checks} {'check' if checks == 1 else 'checks'} found nothing else"
     return words

@@ -5,8 +5,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from tuner.core.formatting import short
 from tuner.metrics import request_rate
-from tuner.metrics.level_metrics import short
 from tuner.metrics.request_rate import client_lateness, is_overloaded
 from tuner.metrics.statistics import complete, output_tok_s
 from tuner.metrics.warnings.warning import CheckResult, Level

@@ -10,9 +10,9 @@ from matplotlib.ticker import MaxNLocator
 
 from tuner.analysis.run_results import Result, RunView
 from tuner.config.load_level import Level, named
+from tuner.core.formatting import number
 from tuner.report.figures import style
 from tuner.report.figures.style import BLUE, GREY, MARKERS, SERIES, Drawn
-from tuner.report.formatting import number
 
 
 def tok_s_by_steps(findings: RunView, folder: Path) -> Drawn | None:

@@ -13,7 +13,7 @@ from typing import Any
 from tuner.config.point import Point
 from tuner.config.schema import Sweep
 from tuner.core.errors import UserError
-from tuner.metrics.level_metrics import short
+from tuner.core.formatting import short
 from tuner.sglang.models import Config
 from tuner.sglang.server_settings import Launches
 
