@@ -9,12 +9,19 @@ from benchmarks.landscape import Landscape
 from tuner.config.point import Point
 from tuner.config.space import Space
 from tuner.core.errors import Failure
-from tuner.sglang.nccl.benchmark import ROUNDS, expected_s
-from tuner.sglang.nccl.messages import Message, thinned, token_counts
-from tuner.sglang.nccl.results import CommResults, SettingResult
+from tuner.server.all_reduce import (
+    ROUNDS,
+    CommResults,
+    Message,
+    Setting,
+    SettingResult,
+    list_settings,
+    thinned,
+    token_counts,
+)
+from tuner.sglang.nccl.benchmark import expected_s
 from tuner.sglang.nccl.screening import screened_apart
 from tuner.sglang.nccl.selection import Carrier, Timing, narrowing, timed_shares, undecided
-from tuner.sglang.nccl.settings import Setting, list_settings
 
 NOISE = 0.01
 """Relative standard deviation between rounds."""

@@ -1,12 +1,9 @@
-"""The factory: from a sweep's `engine` section to the engine, and to its all-reduce measurement."""
+"""The factory: from a sweep's `engine` section to the engine."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from tuner.config.loader import LoadedSweep
 from tuner.config.schema import ENGINE_TRAITS, EngineTraits, Sweep
 from tuner.server.base import Engine
-from tuner.sglang.nccl.benchmark import Wanted, job_of_sweep, run_job
-from tuner.sglang.nccl.results import CommResults
 
 EngineMaker = Callable[[Sweep], Engine]
 """Makes the engine of a sweep. Starts nothing. Raises UserError for a key that it refuses."""
@@ -52,23 +49,3 @@ def make_engine(sweep: Sweep, release: str | None = None) -> Engine:
         spec = sweep.engine.model_copy(update={"release": release})
         sweep = sweep.model_copy(update={"engine": spec})
     return ENGINES[sweep.engine.kind](sweep)
-
-
-def measure_comm(
-    loaded: LoadedSweep,
-    wanted: Wanted,
-    environment: Mapping[str, str],
-    say: Callable[[str], None],
-) -> CommResults:
-    """Return the all-reduce latencies of every setting, in microseconds.
-
-    SGLang's are measured, the simulated engine's are read from its preset. `environment` is this
-    process's; `say` gets one line of progress at a time. Raises UserError for an endpoint, an
-    unknown model shape or an interpreter without torch, and EngineFailure if no setting gave
-    figures. No process is left, whatever is raised.
-    """
-    if loaded.sweep.engine.is_simulated:
-        from tuner.simulator.nccl import simulated_results
-
-        return simulated_results(loaded, wanted)
-    return run_job(job_of_sweep(loaded, wanted, environment), say)

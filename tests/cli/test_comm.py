@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.sglang.nccl.results import CommResults
+from tuner.server.all_reduce import CommResults
 from tuner.sglang.nccl.screening import screened
 
 

@@ -34,6 +34,7 @@ from tuner.runs.ledger import parse_ledger
 from tuner.runs.model_configs import read_configs
 from tuner.runs.run import Run
 from tuner.server import pid_file
+from tuner.server.all_reduce import CommResults
 from tuner.server.gpu_sampler import find_server_gpus
 from tuner.server.http_api import Answer, ServerApi
 from tuner.server.log_file import log_tail
@@ -42,7 +43,6 @@ from tuner.sglang.failure_diagnosis import cause_of_death
 from tuner.sglang.flags import Identity, running_point
 from tuner.sglang.memory.model_shape import DENSE, LATENT, SPARSE, read_shape
 from tuner.sglang.memory.weights import draft_bytes, target_bytes
-from tuner.sglang.nccl.results import CommResults
 from tuner.sglang.nccl.selection import Screening, read_screening
 
 REFUSED = (UserError, EngineFailure)

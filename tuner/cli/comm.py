@@ -17,13 +17,12 @@ from tuner.config.field_types import parse_duration
 from tuner.config.loader import LoadedSweep, load_sweep
 from tuner.core.errors import UserError
 from tuner.core.formatting import interval, number
-from tuner.engines import measure_comm
+from tuner.engines import make_engine
 from tuner.runs.gpu_lock import claimed, gpus_used, visible_gpus
-from tuner.sglang.nccl.benchmark import Wanted, job_by_hand, run_job
+from tuner.server.all_reduce import CommResults, Setting, SettingResult, TimingOptions
+from tuner.sglang.nccl.benchmark import job_by_hand, run_job
 from tuner.sglang.nccl.messages import BYTES
-from tuner.sglang.nccl.results import CommResults, SettingResult
 from tuner.sglang.nccl.screening import Screened, screened
-from tuner.sglang.nccl.settings import Setting
 
 UNIT = "microseconds of one all-reduce; in brackets 95 % intervals over the rounds"
 OF_A_PRESET = "microseconds of all all-reduces of one verify pass together, as the preset has them"
@@ -51,7 +50,7 @@ def parse_tokens(text: str) -> tuple[int, ...]:
     return tuple(int(word) for word in words)
 
 
-def read_options(options: Mapping[str, Any]) -> Wanted:
+def read_options(options: Mapping[str, Any]) -> TimingOptions:
     """The command line's options as values. Raises UserError."""
     tokens, limit = options["tokens"], options["limit"]
     try:
@@ -60,7 +59,7 @@ def read_options(options: Mapping[str, Any]) -> Wanted:
         raise UserError(f"--limit: {error}") from error
     if limit_s <= 0:
         raise UserError(f"--limit {limit} leaves no time, write 60s")
-    return Wanted(
+    return TimingOptions(
         hidden=options["hidden"],
         dtype=_dtype(options["dtype"]),
         tokens=None if tokens is None else parse_tokens(tokens),
@@ -83,7 +82,7 @@ def _dtype(given: str | None) -> str | None:
 def run_comm(
     file: Path | None,
     engine: str | None,
-    wanted: Wanted,
+    wanted: TimingOptions,
     out: Path | None,
     as_json: bool,
     *,
@@ -107,7 +106,7 @@ def run_comm(
 
 
 def _measure(
-    file: Path | None, engine: str | None, wanted: Wanted, *, share_gpus: bool
+    file: Path | None, engine: str | None, wanted: TimingOptions, *, share_gpus: bool
 ) -> CommResults:
     if file is None and engine is not None:
         raise UserError("--engine is for a sweep file, give one")
@@ -119,10 +118,10 @@ def _measure(
         if job is not None:
             return run_job(job, _say)
         assert loaded is not None
-        return measure_comm(loaded, wanted, os.environ, _say)
+        return make_engine(loaded.sweep).screen_communication(loaded, wanted, os.environ, _say)
 
 
-def _gpus(loaded: LoadedSweep | None, wanted: Wanted) -> Mapping[str, str]:
+def _gpus(loaded: LoadedSweep | None, wanted: TimingOptions) -> Mapping[str, str]:
     """UUIDs by name of the GPUs that are timed."""
     if wanted.device == "cpu":
         return {}

@@ -9,7 +9,7 @@ from typing import Any, Self
 from tuner.config.loader import LoadedSweep
 from tuner.config.point import Point
 from tuner.config.prompts import Prompt
-from tuner.config.schema import EngineSpec, ModelSpec, ServerSpec, TimeoutSpec
+from tuner.config.schema import EngineSpec, ModelSpec, ServerSpec, Sweep, TimeoutSpec
 from tuner.core.errors import EngineFailure, Failure, UserError
 from tuner.loadgen.auth import NO_KEYS, Keys
 from tuner.metrics.samples import EngineCounters
@@ -106,6 +106,13 @@ class EndpointEngine(Engine):
     ) -> Tokenised:
         """Prompts as ids where `engine.python` can load model.target's tokenizer, else as text."""
         return Tokeniser(self._python, model, server)(prompts)
+
+    def communication_refusal(self, sweep: Sweep, environment: Mapping[str, str]) -> str | None:  # noqa: ARG002
+        """A running server has one communication setting."""
+        return (
+            "an endpoint runs with the settings that it has, so there are none to compare: "
+            "specbench comm needs a sweep of kind sglang"
+        )
 
     def running_point(self, info: Mapping[str, Any]) -> Point | None:
         """Return the speculation of the server, or None if it has none."""

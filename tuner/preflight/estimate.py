@@ -15,6 +15,7 @@ from tuner.config.schema import Sweep
 from tuner.config.synthetic import made_up
 from tuner.core.errors import UserError
 from tuner.core.formatting import spell_time
+from tuner.engines import make_engine
 from tuner.execution.launch import warm_up
 from tuner.execution.request_plan import plan_requests, writes_answers
 from tuner.execution.schedule import confirms, launches_again
@@ -23,7 +24,7 @@ from tuner.execution.step_blocks import Blocks, count_launches
 from tuner.runs.machine import machine_facts
 from tuner.runs.records import TrialRecord
 from tuner.runs.run import Run
-from tuner.sglang.nccl.selection import expected, has_choice, refusal
+from tuner.sglang.nccl.selection import expected, has_choice
 
 _PARTS = {
     "answers": ("for the answers between turns", "for the answers between turns"),
@@ -189,7 +190,8 @@ def _takes_s(sweep: Sweep, level: Level, sent: Sequence[Prompt], one: float) -> 
 
 
 def _times_comm(loaded: LoadedSweep) -> bool:
-    return has_choice(loaded) and refusal(loaded.sweep, os.environ) is None
+    engine = make_engine(loaded.sweep)
+    return has_choice(loaded) and engine.communication_refusal(loaded.sweep, os.environ) is None
 
 
 def _launch_time(sweep: Sweep, earlier: Earlier) -> tuple[float, str]:

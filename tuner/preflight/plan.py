@@ -21,9 +21,9 @@ from tuner.execution.request_plan import describe_load, writes_answers
 from tuner.execution.slot_layout import slot_notes
 from tuner.execution.step_blocks import Block, Blocks
 from tuner.preflight.estimate import Earlier, Estimate, estimate_sweep
-from tuner.server.base import Command, server_config
+from tuner.server.base import Command, Engine, server_config
 from tuner.server.memory import MemoryPlan, without_misfits
-from tuner.sglang.nccl.selection import expected, has_choice, refusal
+from tuner.sglang.nccl.selection import expected, has_choice
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def make_plan(
             *checked.notes,
             *([trusted] if (trusted := trusted_code(sweep)) is not None else []),
             *blocks.notes(),
-            *_comm_notes(loaded),
+            *_comm_notes(loaded, engine),
             *slot_notes(loaded, os.environ),
             *_prompt_notes(loaded),
             *_task_notes(loaded),
@@ -141,11 +141,11 @@ def _prompt_notes(loaded: LoadedSweep) -> Iterator[str]:
         yield f"{found}: acceptance on them tells nothing of real traffic, use real prompts"
 
 
-def _comm_notes(loaded: LoadedSweep) -> Iterator[str]:
+def _comm_notes(loaded: LoadedSweep, engine: Engine) -> Iterator[str]:
     """What the stage comm will do, where there is something for it to do."""
     if not has_choice(loaded):
         return
-    if (why := refusal(loaded.sweep, os.environ)) is not None:
+    if (why := engine.communication_refusal(loaded.sweep, os.environ)) is not None:
         yield f"communication will not be timed before candidates are launched: {why}"
         return
     settings, seconds = expected(loaded)

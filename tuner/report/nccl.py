@@ -7,8 +7,8 @@ from tuner.core.errors import UserError
 from tuner.core.formatting import MISSING, count, duration
 from tuner.core.markdown import code, escaped, markdown_table
 from tuner.runs.records import TrialRecord
+from tuner.server.all_reduce import CommResults, SettingResult
 from tuner.sglang.log_parser import THROUGH_NCCL, logged_backend
-from tuner.sglang.nccl.results import CommResults, SettingResult
 from tuner.sglang.nccl.selection import Screening, read_screening
 
 

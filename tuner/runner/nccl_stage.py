@@ -10,13 +10,11 @@ from tuner.config.point import Point
 from tuner.core.errors import UserError
 from tuner.core.files import write_json
 from tuner.core.formatting import spell_time
-from tuner.engines import measure_comm
 from tuner.execution.progress import Progress
+from tuner.execution.trial import TrialRunner
 from tuner.runner.budget import Budget
-from tuner.runs.run import Run
+from tuner.server.all_reduce import CommResults, TimingOptions
 from tuner.sglang.log_parser import logged_backend
-from tuner.sglang.nccl.benchmark import Wanted
-from tuner.sglang.nccl.results import CommResults
 from tuner.sglang.nccl.selection import (
     Narrowing,
     Screening,
@@ -40,7 +38,7 @@ class Narrowed:
 
 
 def narrowed_by_comm(
-    loaded: LoadedSweep, run: Run, budget: Budget, progress: Progress, *, here: bool
+    loaded: LoadedSweep, bench: TrialRunner, budget: Budget, progress: Progress, *, here: bool
 ) -> Narrowed:
     """The sweep without the points that the stage rules out; after the baseline.
 
@@ -50,6 +48,7 @@ def narrowed_by_comm(
     """
     if not has_choice(loaded):
         return Narrowed(loaded)
+    run = bench.run
     screening = read_screening(run.comm_file)
     if screening is None:
         if run.ledger().candidates:
@@ -58,7 +57,7 @@ def narrowed_by_comm(
         if here and (why := budget.why_not(expected(loaded)[1])) is not None:
             progress.note(f"{why}, communication is not screened")
             return Narrowed(loaded)
-        screening = _measured(loaded, run, progress, None if here else ON_A_CLUSTER)
+        screening = _measured(loaded, bench, progress, here=here)
         _write(run.comm_file, screening)
     else:
         screening.require_same_sweep(loaded, run.comm_file)
@@ -68,21 +67,24 @@ def narrowed_by_comm(
     return Narrowed(replace(loaded, space=left), found, screening.timed(loaded.sweep, left))
 
 
-def _measured(loaded: LoadedSweep, run: Run, progress: Progress, why_not: str | None) -> Screening:
+def _measured(
+    loaded: LoadedSweep, bench: TrialRunner, progress: Progress, *, here: bool
+) -> Screening:
+    run, engine = bench.run, bench.engine
     baseline = run.ledger().baseline
     back_end = None if baseline is None else logged_backend(run.log_file(baseline.launch_id))
+    why_not = engine.communication_refusal(loaded.sweep, os.environ) if here else ON_A_CLUSTER
 
-    def measure(part: LoadedSweep, wanted: Wanted) -> CommResults:
-        return measure_comm(
-            part, wanted, os.environ, lambda line: progress.step(f"communication: {line}")
+    def measure(part: LoadedSweep) -> CommResults:
+        return engine.screen_communication(
+            part, TimingOptions(), os.environ, lambda line: progress.step(f"communication: {line}")
         )
 
-    if why_not is not None:
-        return screen(loaded, back_end, os.environ, measure, why_not)
-    settings, seconds = expected(loaded)
-    about = f", about {spell_time(seconds)}" if seconds >= 60 else ""
-    progress.step(f"communication: timing all-reduces under {settings} settings{about}")
-    return screen(loaded, back_end, os.environ, measure)
+    if why_not is None:
+        settings, seconds = expected(loaded)
+        about = f", about {spell_time(seconds)}" if seconds >= 60 else ""
+        progress.step(f"communication: timing all-reduces under {settings} settings{about}")
+    return screen(loaded, back_end, os.environ, measure, why_not)
 
 
 def _write(path: Path, screening: Screening) -> None:

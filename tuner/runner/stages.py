@@ -41,7 +41,7 @@ def search_all(
     confirmed = confirms(bench.sweep, shared=bool(blocks.of_sweep), scored=bool(bench.task))
     prompts = len(loaded.prompts)
     baseline = _baseline(bench, _wanted(loaded, run), pace, progress, prompts, confirmed=confirmed)
-    left = narrowed_by_comm(loaded, run, budget, progress, here=here)
+    left = narrowed_by_comm(loaded, bench, budget, progress, here=here)
     study = make_study(left.loaded, run, progress.note, left.timed, together)
     blocks, wanted = Blocks.of(bench.engine, left.loaded), _wanted(left.loaded, run)
     if (said := describe_progress(begun, left.loaded.space, wanted)) is not None:

@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from tuner.config.point import Point
 from tuner.search.priors import expected_effect
-from tuner.sglang.nccl.settings import is_nccl, without_nccl
+from tuner.server.all_reduce import is_nccl, without_nccl
 
 Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]

@@ -17,10 +17,11 @@ from tuner.config.pinned_flags import pins
 from tuner.config.point import Point
 from tuner.config.prompts import Prompt
 from tuner.config.schema import ModelSpec, ServerFlag, ServerSpec, Sweep
-from tuner.core.errors import Failure
+from tuner.core.errors import Failure, UserError
 from tuner.core.secrets import hidden, hidden_word, hide_arguments
 from tuner.loadgen.auth import Keys
 from tuner.metrics.samples import EngineCounters, Request
+from tuner.server.all_reduce import CommResults, TimingOptions
 from tuner.server.gpu_sampler import ServerGpus
 
 if TYPE_CHECKING:
@@ -301,6 +302,26 @@ class Engine(ABC):
         """
         return None
 
+    def communication_refusal(self, sweep: Sweep, environment: Mapping[str, str]) -> str | None:  # noqa: ARG002
+        """Return why all-reduces cannot be timed for the sweep's servers, or None if they can."""
+        return f"the engine {self.name} cannot time all-reduces"
+
+    def screen_communication(
+        self,
+        loaded: LoadedSweep,
+        options: TimingOptions,  # noqa: ARG002
+        environment: Mapping[str, str],
+        report: Callable[[str], None],  # noqa: ARG002
+    ) -> CommResults:
+        """Return the all-reduce latencies under every communication setting of the sweep.
+
+        `environment` is this process's. `report` gets one line of progress at a time. Raises
+        UserError if the sweep cannot be timed, and EngineFailure if no setting gave figures. No
+        process is left, whatever is raised.
+        """
+        reason = self.communication_refusal(loaded.sweep, environment)
+        raise UserError(reason or "all-reduces cannot be timed", loaded.path)
+
     def running_point(self, info: Mapping[str, Any]) -> Point | None:  # noqa: ARG002
         """Return the speculation of a running server from its `info`, or None if it has none.
 
@@ -345,6 +366,20 @@ class ForwardingEngine(Engine):
     def estimate_memory(self, sweep: Sweep, gib: float | None = None) -> "MemoryEstimator | None":
         """See `Engine`."""
         return self._engine.estimate_memory(sweep, gib)
+
+    def communication_refusal(self, sweep: Sweep, environment: Mapping[str, str]) -> str | None:
+        """See `Engine`."""
+        return self._engine.communication_refusal(sweep, environment)
+
+    def screen_communication(
+        self,
+        loaded: LoadedSweep,
+        options: TimingOptions,
+        environment: Mapping[str, str],
+        report: Callable[[str], None],
+    ) -> CommResults:
+        """See `Engine`."""
+        return self._engine.screen_communication(loaded, options, environment, report)
 
     def running_point(self, info: Mapping[str, Any]) -> Point | None:
         """See `Engine`."""

@@ -2,7 +2,7 @@
 
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -11,6 +11,7 @@ from tuner.config.loader import LoadedSweep
 from tuner.config.prompts import Prompt
 from tuner.config.schema import EngineSpec, ModelSpec, ServerSpec, Sweep, TimeoutSpec
 from tuner.loadgen.auth import Keys
+from tuner.server.all_reduce import CommResults, TimingOptions
 from tuner.server.base import Checked, Command, Engine, ServerConfig, Tokenised
 from tuner.server.lifecycle import Launch, LaunchedServer, refuse_missing_program
 from tuner.sglang import draft_tp, flags
@@ -19,6 +20,8 @@ from tuner.sglang.dialect import SGLANG
 from tuner.sglang.flag_spelling import spelled_config
 from tuner.sglang.interpreter import flags_of_help, installed_version
 from tuner.sglang.memory.fit import GpuMemory, estimate_memory
+from tuner.sglang.nccl.benchmark import job_of_sweep, run_job
+from tuner.sglang.nccl.selection import refusal
 from tuner.sglang.releases import Release, latest, parse_version
 from tuner.sglang.revisions import held_to_revisions
 from tuner.sglang.step_switching import step_switch_refusal, with_switch
@@ -124,6 +127,20 @@ class SglangEngine(Engine):
     def estimate_memory(self, sweep: Sweep, gib: float | None = None) -> GpuMemory | None:
         """Estimates from the models' files, the flags and the release."""
         return estimate_memory(sweep, self.release, gib)
+
+    def communication_refusal(self, sweep: Sweep, environment: Mapping[str, str]) -> str | None:
+        """Return why a benchmark of NCCL on this machine says nothing about the servers."""
+        return refusal(sweep, environment)
+
+    def screen_communication(
+        self,
+        loaded: LoadedSweep,
+        options: TimingOptions,
+        environment: Mapping[str, str],
+        report: Callable[[str], None],
+    ) -> CommResults:
+        """Measure with torch, under the servers' interpreter."""
+        return run_job(job_of_sweep(loaded, options, environment), report)
 
     def command(self, config: ServerConfig) -> Command:
         """The launch command with PORT for the port; starts nothing."""

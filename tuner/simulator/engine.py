@@ -5,16 +5,17 @@ The launch, the flags and the way it is ended are the real engine's; only the pr
 
 import json
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from tuner.config.loader import LoadedSweep
-from tuner.config.schema import EngineSpec, FaultSpec, TimeoutSpec
+from tuner.config.schema import EngineSpec, FaultSpec, Sweep, TimeoutSpec
 from tuner.config.yaml_document import Document
 from tuner.config.yaml_document import Path as Place
 from tuner.core.errors import UserError
+from tuner.server.all_reduce import CommResults, TimingOptions
 from tuner.server.base import Checked, Command, Engine, ServerConfig
 from tuner.server.lifecycle import Launch, LaunchedServer, refuse_missing_program
 from tuner.sglang import flags
@@ -24,6 +25,7 @@ from tuner.sglang.flag_spelling import spelled_config
 from tuner.sglang.releases import Release, parse_version
 from tuner.sglang.step_switching import step_switch_refusal, with_switch
 from tuner.simulator.faults import misfit
+from tuner.simulator.nccl import simulated_results
 from tuner.simulator.presets import check_override, preset_description, preset_numbers
 
 DEFAULT_PRESET = "quickstart"
@@ -107,6 +109,20 @@ class SimulatedEngine(Engine):
         topk = (config.point.eagle_topk if config.point else None) or 1
         words = spelled_config(config, self._release).flags
         return step_switch_refusal(self._release, config.model, words, topk)
+
+    def communication_refusal(self, sweep: Sweep, environment: Mapping[str, str]) -> str | None:  # noqa: ARG002
+        """Every preset has latencies of all-reduces."""
+        return None
+
+    def screen_communication(
+        self,
+        loaded: LoadedSweep,
+        options: TimingOptions,
+        environment: Mapping[str, str],  # noqa: ARG002
+        report: Callable[[str], None],  # noqa: ARG002
+    ) -> CommResults:
+        """Read the latencies from the preset."""
+        return simulated_results(loaded, options, self._preset)
 
     def _spelled(self, config: ServerConfig) -> ServerConfig:
         return spelled_config(with_switch(config), self._release)

@@ -2,22 +2,27 @@
 
 from tuner.config.loader import LoadedSweep
 from tuner.core.errors import UserError
-from tuner.sglang.nccl.benchmark import Wanted, rank_count
-from tuner.sglang.nccl.messages import Message, thinned, token_counts
-from tuner.sglang.nccl.results import CommResults, SettingResult
-from tuner.sglang.nccl.settings import Setting, list_settings, not_measured
-from tuner.simulator.engine import DEFAULT_PRESET
+from tuner.server.all_reduce import (
+    CommResults,
+    Message,
+    Setting,
+    SettingResult,
+    TimingOptions,
+    list_settings,
+    thinned,
+    token_counts,
+)
+from tuner.sglang.nccl.benchmark import not_measured, rank_count
 from tuner.simulator.performance import Performance, SimulatedMachine, Speculation
 from tuner.simulator.presets import load_preset
 
 
-def simulated_results(loaded: LoadedSweep, wanted: Wanted) -> CommResults:
-    """The preset's all-reduces, all of a verify pass together, under each setting.
+def simulated_results(loaded: LoadedSweep, wanted: TimingOptions, name: str) -> CommResults:
+    """Return the all-reduces of preset `name`, all of a verify pass together, by setting.
 
-    Raises UserError where the preset knows none of the variables.
+    Raises UserError if the preset knows none of the variables.
     """
     sweep = loaded.sweep
-    name = sweep.engine.preset or DEFAULT_PRESET
     machine = load_preset(name, sweep.engine.overrides)
     settings = wanted.settings or list_settings(loaded.space.points)
     varied = {variable for setting in settings for variable, _ in setting.env}

@@ -13,10 +13,9 @@ import pytest
 
 from tests.server import launching
 from tuner.core.errors import EngineFailure, Failure, UserError
+from tuner.server.all_reduce import Message, Setting
 from tuner.sglang.nccl.benchmark import BenchmarkJob, run_job
-from tuner.sglang.nccl.messages import Message
 from tuner.sglang.nccl.process_group import GroupOrder
-from tuner.sglang.nccl.settings import Setting
 
 FAKE = Path(__file__).with_name("fake_child.py")
 UNSET = Setting()

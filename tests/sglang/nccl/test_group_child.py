@@ -6,10 +6,9 @@ from pathlib import Path
 import pytest
 
 from tuner.core.errors import UserError
+from tuner.server.all_reduce import Message, Setting
 from tuner.sglang.nccl.benchmark import BenchmarkJob, run_job
-from tuner.sglang.nccl.messages import Message
 from tuner.sglang.nccl.process_group import GroupOrder
-from tuner.sglang.nccl.settings import Setting
 
 TORCH = str(Path(__file__).with_name("fake_torch"))
 MESSAGES = (Message(64, 128, 1, ("draft",)), Message(256, 512, 4, ("verify",)))

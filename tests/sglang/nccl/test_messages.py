@@ -8,16 +8,15 @@ import pytest
 from tuner.config.loader import LoadedSweep, load_sweep
 from tuner.config.point import Point
 from tuner.core.errors import UserError
-from tuner.sglang.nccl.messages import (
+from tuner.server.all_reduce import (
     MOST_SIZES,
     Message,
-    MessageShape,
+    Setting,
     count_sizes,
-    message_shape,
-    messages,
+    list_settings,
     token_counts,
 )
-from tuner.sglang.nccl.settings import Setting, list_settings
+from tuner.sglang.nccl.messages import MessageShape, message_shape, messages
 
 SWEEP = """
 name: sizes

@@ -6,8 +6,7 @@ import pytest
 
 from tuner.config.point import Point
 from tuner.core.errors import Failure
-from tuner.sglang.nccl.messages import Message
-from tuner.sglang.nccl.results import CommResults, SettingResult
+from tuner.server.all_reduce import CommResults, Message, Setting, SettingResult
 from tuner.sglang.nccl.screening import screened_apart
 from tuner.sglang.nccl.selection import (
     OFF_PATH,
@@ -20,7 +19,6 @@ from tuner.sglang.nccl.selection import (
     narrowing,
     timed_shares,
 )
-from tuner.sglang.nccl.settings import Setting
 
 MESSAGES = (Message(2, 0, 2, ("verify",)), Message(16, 0, 16, ("verify",)))
 

@@ -6,11 +6,9 @@ import pytest
 
 from tuner.core.errors import Failure, UserError
 from tuner.report.nccl import _table
-from tuner.sglang.nccl.messages import Message
-from tuner.sglang.nccl.results import CommResults, SettingResult
+from tuner.server.all_reduce import CommResults, Message, Setting, SettingResult
 from tuner.sglang.nccl.screening import screened
 from tuner.sglang.nccl.selection import Screening
-from tuner.sglang.nccl.settings import Setting
 
 MESSAGES = (Message(4096, 8192, 1, ("draft",)), Message(16384, 32768, 4, ("verify",)))
 WOBBLE = (1.0, 1.004, 0.996, 1.002)

@@ -11,10 +11,8 @@ import pytest
 from tuner.config.loader import LoadedSweep, load_sweep
 from tuner.config.point import Point
 from tuner.core.errors import UserError
-from tuner.engines import measure_comm
-from tuner.sglang.nccl.benchmark import Wanted
-from tuner.sglang.nccl.messages import Message
-from tuner.sglang.nccl.results import CommResults, SettingResult
+from tuner.engines import make_engine
+from tuner.server.all_reduce import CommResults, Message, Setting, SettingResult, TimingOptions
 from tuner.sglang.nccl.selection import (
     Screening,
     carriers,
@@ -24,7 +22,6 @@ from tuner.sglang.nccl.selection import (
     refusal,
     screen,
 )
-from tuner.sglang.nccl.settings import Setting
 
 FAKE = Path(__file__).with_name("fake_child.py").resolve()
 SWEEP = """
@@ -43,9 +40,10 @@ NCCL = "NCCL_PROTO: [unset, LL, Simple]"
 OFF = "disable-custom-all-reduce: [false, true]"
 
 
-def measured(say: Callable[[str], None]) -> Callable[[LoadedSweep, Wanted], CommResults]:
+def measured(say: Callable[[str], None]) -> Callable[[LoadedSweep], CommResults]:
     """Measure with the engine of the sweep, and report progress to `say`."""
-    return lambda part, wanted: measure_comm(part, wanted, os.environ, say)
+    options = TimingOptions()
+    return lambda part: make_engine(part.sweep).screen_communication(part, options, os.environ, say)
 
 
 def loaded(folder: Path, space: str = NCCL, **values: str) -> LoadedSweep:
@@ -147,8 +145,11 @@ def test_where_it_cannot_stand_for_the_servers_it_is_left_out(
     tmp_path: Path, values: dict[str, str], says: str
 ) -> None:
     sweep = loaded(tmp_path, **values)
-    assert says in (refusal(sweep.sweep, os.environ) or "")
-    found = screen(sweep, None, os.environ, measured(lambda _: pytest.fail("nothing may start")))
+    why = make_engine(sweep.sweep).communication_refusal(sweep.sweep, os.environ)
+    assert says in (why or "")
+    measure = measured(lambda _: pytest.fail("nothing may start"))
+    found = screen(sweep, None, os.environ, measure, why)
+    assert found.results is None
     assert left(sweep, found) == set(sweep.space.points)
     assert refusal(loaded(tmp_path, COMMAND="numactl, --localalloc").sweep, os.environ) is None
 

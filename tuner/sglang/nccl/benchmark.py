@@ -14,17 +14,22 @@ from pathlib import Path
 
 from tuner.config.field_types import UNSET
 from tuner.config.loader import LoadedSweep
-from tuner.config.schema import ServerFlag
+from tuner.config.schema import ServerFlag, Sweep
 from tuner.core.errors import EngineFailure, UserError
-from tuner.sglang.log_parser import nccl_defaults
-from tuner.sglang.nccl.messages import (
+from tuner.server.all_reduce import (
+    ROUNDS,
+    CommResults,
     Message,
-    MessageShape,
+    Setting,
+    SettingResult,
+    TimingOptions,
     group_ranks,
-    message_shape,
-    messages,
+    is_communication,
+    list_settings,
     token_counts,
 )
+from tuner.sglang.log_parser import nccl_defaults
+from tuner.sglang.nccl.messages import MessageShape, message_shape, messages
 from tuner.sglang.nccl.process_group import (
     BUDGET_S,
     PAUSE_S,
@@ -33,11 +38,18 @@ from tuner.sglang.nccl.process_group import (
     Trouble,
     usable_cores,
 )
-from tuner.sglang.nccl.results import CommResults, SettingResult
-from tuner.sglang.nccl.settings import Setting, list_settings, not_measured
 from tuner.sglang.tokenizer import default_python
 
-ROUNDS = 4
+_CUSTOM_OFF = "disable-custom-all-reduce"
+BACK_END_FLAGS = (
+    _CUSTOM_OFF,
+    "enable-flashinfer-allreduce-fusion",
+    "enable-mscclpp",
+    "enable-nccl-nvls",
+    "enable-symm-mem",
+    "enable-torch-symm-mem",
+)
+"""SGLang's flags that choose what carries an all-reduce; only NCCL is measured here."""
 AT_ONCE = 4
 START_S = 10.0
 """ASSUMED, of a wave of groups until all are up; two ranks on H200 took 5 s."""
@@ -181,33 +193,11 @@ def _graph_notes(measured: Sequence[SettingResult]) -> list[str]:
     ]
 
 
-@dataclass(frozen=True)
-class Wanted:
-    """What the command line says; None leaves it to the sweep, or to what is usual."""
-
-    hidden: int | None = None
-    dtype: str | None = None
-    tokens: tuple[int, ...] | None = None
-    tp: int | None = None
-    python: str | None = None
-    device: str | None = None
-    settings: tuple[Setting, ...] = ()
-    rounds: int = ROUNDS
-    limit_s: float = 60.0
-    at_once: int | None = None
-
-
 def job_of_sweep(
-    loaded: LoadedSweep, wanted: Wanted, environment: Mapping[str, str]
+    loaded: LoadedSweep, wanted: TimingOptions, environment: Mapping[str, str]
 ) -> BenchmarkJob:
     """The settings and message sizes of a sweep for SGLang, in `environment`. Raises UserError."""
     sweep = loaded.sweep
-    if not sweep.engine.launches_servers:
-        raise UserError(
-            "an endpoint runs with the settings that it has, so there are none to compare: "
-            "specbench comm needs a sweep of kind sglang",
-            loaded.path,
-        )
     flags = sweep.server.flags
     own = {name: value for name, value in sweep.server.env.items() if value != UNSET}
     removed = {name for name, value in sweep.server.env.items() if value == UNSET}
@@ -237,7 +227,7 @@ def job_of_sweep(
     return _job(order, settings, sizes, wanted, tuple(not_measured(sweep)))
 
 
-def job_by_hand(wanted: Wanted, environment: Mapping[str, str]) -> BenchmarkJob:
+def job_by_hand(wanted: TimingOptions, environment: Mapping[str, str]) -> BenchmarkJob:
     """A benchmark without a sweep. Raises UserError for what is missing."""
     if wanted.hidden is None or wanted.tokens is None or wanted.tp is None:
         raise UserError(
@@ -265,7 +255,7 @@ def _job(
     order: GroupOrder,
     settings: tuple[Setting, ...],
     sizes: tuple[Message, ...],
-    wanted: Wanted,
+    wanted: TimingOptions,
     notes: tuple[str, ...],
 ) -> BenchmarkJob:
     if order.device == "cpu":
@@ -284,3 +274,23 @@ def rank_count(tp: int) -> int:
 
 def _number(value: ServerFlag | None, otherwise: int) -> int:
     return value if type(value) is int else otherwise
+
+
+def not_measured(sweep: Sweep) -> list[str]:
+    """Sentences on what a benchmark of NCCL says nothing about."""
+    said = []
+    if flags := [f"--{name}" for name in sweep.space.flags if name in BACK_END_FLAGS]:
+        said.append(
+            f"{' and '.join(flags)} of the space: SGLang's own all-reduces are not NCCL and are "
+            "not measured here, only servers can tell"
+        )
+    elif sweep.server.flags.get(_CUSTOM_OFF) is not True:
+        said.append(
+            "SGLang reduces with its own kernels before NCCL where it can (NVLink, or two GPUs "
+            f"with P2P): there NCCL settings matter with --{_CUSTOM_OFF} alone"
+        )
+    if others := [name for name in sweep.space.env if not is_communication(name)]:
+        said.append(
+            f"{', '.join(others)} of the space: read by the server alone, not measured here"
+        )
+    return said

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from tuner.core.errors import Failure, UserError
+from tuner.server.all_reduce import Setting
 from tuner.server.log_file import log_tail
 from tuner.server.process import ProcessTree, child_environment
-from tuner.sglang.nccl.settings import Setting
 
 CHILD = Path(__file__).with_name("child.py")
 _MARK = "SPECBENCH_COMM "

@@ -7,8 +7,7 @@ from typing import Any
 
 from tuner.core.errors import Failure
 from tuner.metrics.statistics import Interval
-from tuner.sglang.nccl.results import CommResults, SettingResult
-from tuner.sglang.nccl.settings import Setting
+from tuner.server.all_reduce import CommResults, Setting, SettingResult
 
 THRESHOLD = 0.03
 """A difference below this is not worth a launch."""

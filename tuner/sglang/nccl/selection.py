@@ -15,21 +15,24 @@ from tuner.config.schema import Sweep
 from tuner.config.space import Space
 from tuner.core.errors import EngineFailure, UserError
 from tuner.core.files import read_json
-from tuner.server.base import ServerConfig, server_config
-from tuner.server.lifecycle import LOCAL
-from tuner.sglang.log_parser import THROUGH_NCCL
-from tuner.sglang.nccl.benchmark import Wanted, expected_s
-from tuner.sglang.nccl.messages import BYTES, count_sizes, message_shape, token_counts
-from tuner.sglang.nccl.results import FORMAT, CommResults, SettingResult
-from tuner.sglang.nccl.screening import Screened, screened_apart
-from tuner.sglang.nccl.settings import (
-    BACK_END_FLAGS,
+from tuner.server.all_reduce import (
+    FORMAT,
+    CommResults,
     Setting,
+    SettingResult,
+    count_sizes,
     is_communication,
     is_nccl,
     list_settings,
+    token_counts,
     without_nccl,
 )
+from tuner.server.base import ServerConfig, server_config
+from tuner.server.lifecycle import LOCAL
+from tuner.sglang.log_parser import THROUGH_NCCL
+from tuner.sglang.nccl.benchmark import BACK_END_FLAGS, expected_s
+from tuner.sglang.nccl.messages import BYTES, message_shape
+from tuner.sglang.nccl.screening import Screened, screened_apart
 from tuner.sglang.server_settings import Launches
 
 Carrier = Literal["own kernels", "NCCL", "another"]
@@ -393,9 +396,7 @@ def has_choice(loaded: LoadedSweep) -> bool:
 
 
 def refusal(sweep: Sweep, environment: Mapping[str, str]) -> str | None:
-    """Why the benchmark cannot stand for these servers; None where it can."""
-    if sweep.engine.is_simulated:
-        return None
+    """Return why the benchmark says nothing about these servers, or None if it does."""
     launches = Launches(sweep, environment)
     if not launches.takes_gpus:
         return "the servers do not run on CUDA, so NCCL is not what they use"
@@ -414,25 +415,26 @@ def screen(
     loaded: LoadedSweep,
     back_end: str | None,
     environment: Mapping[str, str],
-    measure: Callable[[LoadedSweep, Wanted], CommResults],
+    measure: Callable[[LoadedSweep], CommResults],
     why_not: str | None = None,
 ) -> Screening:
-    """Time the settings that there is something to decide about, unless `why_not`.
+    """Time the settings that there is something to decide about.
 
-    `measure` returns the latencies of the settings of a sweep. What stops the benchmark is in the
-    answer, not raised; KeyboardInterrupt passes through, and no process is left.
+    `measure` returns the latencies of the settings of a sweep. `why_not` is a reason to time
+    nothing. What stops the benchmark is in the answer, not raised. KeyboardInterrupt passes
+    through, and no process is left.
     """
     found = Screening(back_end, own_tokens(loaded.sweep, environment))
     carrier = carriers(loaded.sweep, back_end, found.own_tokens)
     points = tuple(undecided(loaded.space.points, carrier))
     if not points:
         return replace(found, not_measured=_nothing(back_end))
-    if (why := why_not or refusal(loaded.sweep, environment)) is not None:
-        return replace(found, not_measured=why)
+    if why_not is not None:
+        return replace(found, not_measured=why_not)
     part = replace(loaded, space=replace(loaded.space, points=points))
     began = time.monotonic()
     try:
-        results = measure(part, Wanted())
+        results = measure(part)
     except (UserError, EngineFailure, OSError) as error:
         return replace(found, not_measured=str(error))
     if (why := _contradiction(loaded.sweep, results)) is not None:
