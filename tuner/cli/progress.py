@@ -13,7 +13,7 @@ from tuner.config.loader import LoadedSweep
 from tuner.config.point import Point
 from tuner.config.schema import Sweep
 from tuner.core.formatting import spell_time
-from tuner.execution.progress import Phase, SweepProgress
+from tuner.execution.progress import Phase, Progress, SweepProgress
 from tuner.metrics.level_metrics import metric_heading
 from tuner.metrics.statistics import Metric
 from tuner.runs.records import TrialRecord
@@ -36,8 +36,8 @@ def watch(loaded: LoadedSweep, run: Run, *, to_stderr: bool) -> Iterator["Progre
 
 
 @dataclass
-class ProgressLine:
-    """Listens to a run; see `campaign.Progress`."""
+class ProgressLine(Progress):
+    """Listener that prints what a run does; see `Progress`."""
 
     console: Console
     status: Status | None

@@ -119,22 +119,14 @@ class Showing:
         return f"trial {best.trial}: {best.label}, {value:.3f} times the baseline"
 
 
-class DashboardListener:
-    """A run's listener that keeps the dashboard up as well; see `Progress`."""
+class DashboardListener(Progress):
+    """Keeps the dashboard's study up to date."""
 
-    def __init__(self, progress: Progress, showing: Showing) -> None:
-        self._progress, self._showing = progress, showing
+    def __init__(self, showing: Showing) -> None:
+        self._showing = showing
 
     def phase(self, phase: Phase) -> None:
         self._showing.launching(phase)
-        self._progress.phase(phase)
 
-    def recorded(self, record: TrialRecord, standing: SweepProgress) -> None:
+    def recorded(self, record: TrialRecord, standing: SweepProgress) -> None:  # noqa: ARG002
         self._showing.catch_up()
-        self._progress.recorded(record, standing)
-
-    def step(self, message: str) -> None:
-        self._progress.step(message)
-
-    def note(self, message: str) -> None:
-        self._progress.note(message)

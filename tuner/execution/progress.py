@@ -1,7 +1,7 @@
 """What a trial is doing at a moment."""
 
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
 from tuner.config.load_level import Level
 from tuner.config.point import Point
@@ -50,17 +50,40 @@ class SweepProgress:
     """Other candidates that the measurements do not tell apart from `best`."""
 
 
-class Progress(Protocol):
-    """Who listens to a run; a terminal, a log, a test."""
+class Progress:
+    """Listener to a run that does nothing. A subclass overrides what it needs."""
 
     def phase(self, phase: Phase) -> None:
-        """A trial does something else now."""
+        """React to a trial that does something else now."""
 
     def recorded(self, record: TrialRecord, standing: SweepProgress) -> None:
-        """A trial ended and is in the ledger."""
+        """React to a trial that ended and is in the ledger."""
 
     def step(self, message: str) -> None:
-        """Something besides a trial goes on; the latest one is what a live line shows."""
+        """React to work besides a trial; a live line shows the latest message."""
 
     def note(self, message: str) -> None:
-        """Something that the user should know; one sentence."""
+        """Show the user one sentence."""
+
+
+class Listeners(Progress):
+    """Several listeners as one. Each event reaches all of them, in their order."""
+
+    def __init__(self, *listeners: Progress) -> None:
+        self._listeners = listeners
+
+    def phase(self, phase: Phase) -> None:
+        for listener in self._listeners:
+            listener.phase(phase)
+
+    def recorded(self, record: TrialRecord, standing: SweepProgress) -> None:
+        for listener in self._listeners:
+            listener.recorded(record, standing)
+
+    def step(self, message: str) -> None:
+        for listener in self._listeners:
+            listener.step(message)
+
+    def note(self, message: str) -> None:
+        for listener in self._listeners:
+            listener.note(message)

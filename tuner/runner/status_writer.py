@@ -1,4 +1,4 @@
-"""A run's listener that also writes what the run does into its folder, for `specbench status`."""
+"""Listener that writes what a run does into its folder, for `specbench status`."""
 
 import time
 from dataclasses import replace
@@ -12,26 +12,25 @@ from tuner.runs.run import Run
 from tuner.runs.status import own_state, write_state
 
 
-class StatusWriter:
-    """Passes everything on; see `campaign.Progress`. Writes between windows, never in one."""
+class StatusWriter(Progress):
+    """Writes state.json between measured windows, never during one."""
 
-    def __init__(self, progress: Progress, run: Run, budget: Budget, closing: int = 0) -> None:
-        """`closing`: launches after the candidates that may come."""
+    def __init__(self, run: Run, budget: Budget, closing: int = 0) -> None:
+        """`closing` is the number of launches that may follow the candidates."""
         self._closing = closing
-        self._progress, self._run, self._budget = progress, run, budget
+        self._run, self._budget = run, budget
         self._began, self._clock = datetime.now(UTC), time.monotonic()
         self._measured = 0
         self._places: dict[str, str] = {}
         self._left: int | None = None
-        """Candidates that are still wanted, once one trial has said so."""
-        self._said = own_state(self._began, "beginning")
-        write_state(run, self._said)
+        """Candidates that are still wanted; None before the first trial has ended."""
+        self._state = own_state(self._began, "beginning")
+        write_state(run, self._state)
 
     def phase(self, phase: Phase) -> None:
         if phase.doing == "over":
             self._places.pop(phase.place or "", None)
-            write_state(self._run, replace(self._said, places=self._shown_places()))
-            self._progress.phase(phase)
+            write_state(self._run, replace(self._state, places=self._shown_places()))
             return
         point = "no speculation" if phase.point is None else phase.point.label()
         level = phase.concurrency
@@ -50,8 +49,7 @@ class StatusWriter:
             left_s=self._left_s(),
         )
         write_state(self._run, state)
-        self._said = state
-        self._progress.phase(phase)
+        self._state = state
 
     def _shown_places(self) -> dict[str, str] | None:
         return dict(sorted(self._places.items())) or None
@@ -61,14 +59,9 @@ class StatusWriter:
         self._left = standing.wanted - standing.done
         if record.role in ("confirm", "plain") or (record.role == "baseline" and not self._left):
             self._closing = max(0, self._closing - 1)
-        self._progress.recorded(record, standing)
 
     def step(self, message: str) -> None:
         write_state(self._run, own_state(self._began, message, left_s=self._left_s()))
-        self._progress.step(message)
-
-    def note(self, message: str) -> None:
-        self._progress.note(message)
 
     def _left_s(self) -> float | None:
         if not self._measured or self._left is None:

@@ -16,7 +16,7 @@ from tuner.dashboard.live import DashboardListener, Showing
 from tuner.dashboard.trials import make_schema
 from tuner.execution.executor import Executor, PlacesMaker, bare
 from tuner.execution.local_executor import Slots
-from tuner.execution.progress import Progress
+from tuner.execution.progress import Listeners, Progress
 from tuner.execution.schedule import closing_launches
 from tuner.execution.slot_layout import lay_out_slots
 from tuner.execution.trial import TrialRunner
@@ -165,7 +165,7 @@ def measure_all(
         budget = Budget(loaded.sweep.search, run.stop_file, clock)
         shared, scored = loaded.sweep.server.step_switch, bool(loaded.task)
         closing = closing_launches(loaded.sweep, shared=shared, scored=scored)
-        progress = StatusWriter(progress, run, budget, closing)
+        progress = Listeners(StatusWriter(run, budget, closing), progress)
         if budget.ends is not None:
             progress.note(budget.ends)
         if loaded.sweep.engine.uses_gpus and elsewhere is None:
@@ -180,7 +180,7 @@ def measure_all(
             layout = make_schema(run, loaded.sweep, loaded.space.points)
             stored = stored_study(loaded, run, layout, progress.note)
             showing = Showing(run, loaded.sweep, layout, stored)
-            watched = DashboardListener(progress, showing)
+            watched = Listeners(DashboardListener(showing), progress)
             try:
                 with taking_part(fleet, run, watched.note, watched.step) as own:
                     if not comes_too_late(own, loaded, run):
