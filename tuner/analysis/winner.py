@@ -142,15 +142,7 @@ def launch_objectives(ledger: Ledger, record: TrialRecord, spec: ObjectiveSpec) 
 def complexity(point: Point | None) -> tuple[int, ...]:
     """What a configuration asks of those who run it, the heaviest first: a plug-in in SGLang,
     settings, a tree, draft tokens, draft steps."""
-    if point is None:
-        return (0, 0, 0, 0, 0)
-    return (
-        point.draft_tp not in (None, "target"),
-        len(point.env) + len(point.flags),
-        (point.eagle_topk or 1) > 1,
-        point.num_draft_tokens or 0,
-        point.num_steps or 0,
-    )
+    return (Point() if point is None else point).complexity
 
 
 def is_tied(

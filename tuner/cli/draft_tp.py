@@ -22,13 +22,13 @@ def env(tp: int, version: str | None) -> None:
 
     Without --sglang it is that of 0.5.11 and later.
     """
+    from tuner.config.dimensions import DRAFT_TP
     from tuner.sglang.draft_tp import python_path
-    from tuner.sglang.flags import DRAFT_TP_VARIABLE
     from tuner.sglang.releases import latest, parse_version
 
     release = parse_version(version, "--sglang") if version else latest()
     path = shlex.quote(python_path(release, None))
-    click.echo(f"export {DRAFT_TP_VARIABLE}={tp}")
+    click.echo(f"export {DRAFT_TP.variable}={tp}")
     click.echo(f'export PYTHONPATH={path}"${{PYTHONPATH:+{os.pathsep}$PYTHONPATH}}"')
 
 

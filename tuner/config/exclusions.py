@@ -2,28 +2,30 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Self
 
-from pydantic import Field, model_validator
+from pydantic import Field, conlist, model_validator
 
-from tuner.config.field_types import UNSET, EnvValue, FlagChoice, FlagName, Strict, VariableName
+from tuner.config.dimensions import DIMENSIONS, Dimension, with_dimensions
+from tuner.config.field_types import UNSET, EnvValue, FlagChoice, FlagName, VariableName
 from tuner.config.point import Point
 from tuner.config.yaml_document import Document
 from tuner.config.yaml_document import Path as Place
 
 REASON = "space.exclude names it"
 
-Integers = int | Annotated[list[int], Field(min_length=1)]
-Placement = Literal["target"] | int
+
+def _value_or_list(dimension: Dimension) -> tuple[Any, Any]:
+    kind = dimension.value_type
+    return kind | conlist(kind, min_length=1) | None, None
 
 
-class ExcludeSpec(Strict):
+_Dimensions = with_dimensions(_value_or_list)
+
+
+class ExcludeSpec(_Dimensions):  # type: ignore[misc,valid-type]  # made from the table
     """Combinations that fit all of this are not tried; a list means any of its values."""
 
-    num_steps: Integers | None = None
-    eagle_topk: Integers | None = None
-    num_draft_tokens: Integers | None = None
-    draft_tp: Placement | Annotated[list[Placement], Field(min_length=1)] | None = None
     env: dict[VariableName, EnvValue | Annotated[list[EnvValue], Field(min_length=1)]] = {}
     flags: dict[FlagName, FlagChoice | Annotated[list[FlagChoice], Field(min_length=1)]] = {}
 
@@ -35,9 +37,9 @@ class ExcludeSpec(Strict):
 
     def named(self) -> Iterator[tuple[Place, list[Any]]]:
         """Where each dimension's values stand in the entry, and these."""
-        for name in ("num_steps", "eagle_topk", "num_draft_tokens", "draft_tp"):
-            if (value := getattr(self, name)) is not None:
-                yield (name,), _as_list(value)
+        for dimension in DIMENSIONS:
+            if (value := getattr(self, dimension.name)) is not None:
+                yield (dimension.name,), _as_list(value)
         for kind in ("env", "flags"):
             for name, value in getattr(self, kind).items():
                 yield (kind, name), _as_list(value)
@@ -76,10 +78,14 @@ def exclusions(
                     has = ", ".join(map(_spelt, dimensions[name]))
                     message = f"{_spelt(value)} is no value of space.{name}, there are {has}"
                     raise door.error(whole, message)
-            same = [("target" if name == "draft_tp" and value == tp else value) for value in values]
-            wanted[name] = same
+            wanted[name] = [_canonical(name, value, tp) for value in values]
         found.append(Exclusion(wanted))
     return found
+
+
+def _canonical(name: str, value: Any, tp: int) -> Any:
+    known = next((dimension for dimension in DIMENSIONS if dimension.name == name), None)
+    return value if known is None else known.canonical(value, tp)
 
 
 def _as_list(value: Any) -> list[Any]:

@@ -3,7 +3,7 @@
 import os
 import re
 from datetime import datetime, timedelta
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 from urllib.parse import urlsplit
 
 from pydantic import (
@@ -13,10 +13,12 @@ from pydantic import (
     ConfigDict,
     Field,
     WithJsonSchema,
+    model_validator,
 )
 
-from tuner.config.point import FlagValue
 from tuner.config.yaml_document import shortened
+
+FlagValue = bool | int | float | str
 
 # Names and addresses that a sweep file may hold; a mistake is told in words, not as a pattern.
 #
@@ -249,3 +251,22 @@ def _is_local(now: datetime) -> bool:
 
 Deadline = Annotated[str, BeforeValidator(_checked), WithJsonSchema({"type": "string"})]
 """A text that `when` reads."""
+
+
+class RangeSpec(Strict):
+    """Every integer from low to high, both included."""
+
+    low: int
+    high: int
+
+    @model_validator(mode="after")
+    def _is_not_reversed(self) -> Self:
+        if self.low > self.high:
+            raise ValueError(
+                f"low {self.low} is above high {self.high}, write {{low: {self.high}, "
+                f"high: {self.low}}}"
+            )
+        return self
+
+
+Values = Annotated[list[int], Field(min_length=1)]

@@ -2,12 +2,13 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
+from tuner.config.dimensions import DIMENSIONS, DRAFT_TP, SETTINGS_WEIGHT
+from tuner.config.field_types import FlagValue
 from tuner.core.errors import printable
 
-FlagValue = bool | int | float | str
 DraftTp = int | Literal["target"]
 
 
@@ -19,10 +20,7 @@ class PointJson(dict[str, Any]):
     def __init__(self, point: "Point", env: dict[str, str], flags: dict[str, FlagValue]) -> None:
         """`env` and `flags` are the point's own, and may be those of others that have the same."""
         super().__init__(
-            num_steps=point.num_steps,
-            eagle_topk=point.eagle_topk,
-            num_draft_tokens=point.num_draft_tokens,
-            draft_tp=point.draft_tp,
+            **{dimension.name: getattr(point, dimension.name) for dimension in DIMENSIONS},
             env=env,
             flags=flags,
         )
@@ -60,7 +58,7 @@ class Point:
 
     @property
     def _shape(self) -> tuple[Any, ...]:
-        return self.num_steps, self.eagle_topk, self.num_draft_tokens, self.draft_tp
+        return tuple(getattr(self, dimension.name) for dimension in DIMENSIONS)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Point":
@@ -68,10 +66,7 @@ class Point:
         if isinstance(data, PointJson):
             return data.point
         return cls(
-            num_steps=data["num_steps"],
-            eagle_topk=data["eagle_topk"],
-            num_draft_tokens=data["num_draft_tokens"],
-            draft_tp=data["draft_tp"],
+            **{dimension.name: data.get(dimension.name) for dimension in DIMENSIONS},
             env=tuple(sorted(data["env"].items())),
             flags=tuple(sorted(data["flags"].items())),
         )
@@ -79,10 +74,7 @@ class Point:
     def to_json(self) -> dict[str, Any]:
         """The shape that ledgers, plans and `--json` show."""
         return {
-            "num_steps": self.num_steps,
-            "eagle_topk": self.eagle_topk,
-            "num_draft_tokens": self.num_draft_tokens,
-            "draft_tp": self.draft_tp,
+            **{dimension.name: getattr(self, dimension.name) for dimension in DIMENSIONS},
             "env": dict(self.env),
             "flags": dict(self.flags),
         }
@@ -90,13 +82,37 @@ class Point:
     @property
     def family(self) -> "Point":
         """The point without steps and tokens: equal for points that differ in these alone."""
-        return Point(None, self.eagle_topk, None, self.draft_tp, self.env, self.flags)
+        return replace(self, num_steps=None, num_draft_tokens=None)
 
     @property
     def settings(self) -> "Point | None":
         """Its variables and flags, less those for speculation alone; None without any."""
         flags = tuple(pair for pair in self.flags if not pair[0].startswith("speculative-"))
         return Point(env=self.env, flags=flags) if self.env or flags else None
+
+    @property
+    def other_settings(self) -> tuple[tuple[str, str], ...]:
+        """Name and value of dimensions that neither shape the draft nor place it."""
+        values = (
+            (dimension.name, getattr(self, dimension.name))
+            for dimension in DIMENSIONS
+            if not dimension.is_draft_shape and dimension is not DRAFT_TP
+        )
+        return tuple((name, str(value)) for name, value in values if value is not None)
+
+    @property
+    def complexity(self) -> tuple[int, ...]:
+        """What the point asks of the people who run the server, the heaviest first.
+
+        A plug-in in SGLang, variables and flags, a tree, draft tokens, draft steps.
+        """
+        weighed = [
+            (dimension.weight, int(dimension.complexity(getattr(self, dimension.name))))
+            for dimension in DIMENSIONS
+        ]
+        weighed.append((SETTINGS_WEIGHT, len(self.env) + len(self.flags)))
+        weighed.sort(key=lambda pair: pair[0], reverse=True)
+        return tuple(value for _, value in weighed)
 
     @property
     def key(self) -> str:
@@ -108,15 +124,9 @@ class Point:
 
         One line that can be printed, whatever a value holds.
         """
-        parts = []
-        if self.num_steps is not None:
-            parts.append(f"{self.num_steps} step" + "s" * (self.num_steps != 1))
-        if self.eagle_topk is not None and self.eagle_topk > 1:
-            parts.append(f"topk {self.eagle_topk}")
-        if self.num_draft_tokens is not None:
-            parts.append(f"{self.num_draft_tokens} tokens")
-        if self.draft_tp not in (None, "target"):
-            parts.append(f"draft TP {self.draft_tp}")
+        values = ((dimension, getattr(self, dimension.name)) for dimension in DIMENSIONS)
+        labels = (dimension.label(value) for dimension, value in values if value is not None)
+        parts = [label for label in labels if label]
         parts += [f"{name}={value}" for name, value in self.env]
         parts += [f"--{n}" if v is True else f"--{n} {v}" for n, v in self.flags]
         return printable(", ".join(parts))

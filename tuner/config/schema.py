@@ -7,10 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, PlainValidator, WithJsonSchema, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    PlainValidator,
+    WithJsonSchema,
+    model_validator,
+)
 from pydantic_core import PydanticKnownError
 
 from tuner.config import field_types
+from tuner.config.dimensions import with_dimensions
 from tuner.config.exclusions import ExcludeSpec
 from tuner.config.field_types import (
     UNSET,
@@ -298,38 +305,17 @@ class BaselineSpec(SettingsSpec):
     """A figure known from elsewhere, shown beside the measured one and never mixed with it."""
 
 
-class RangeSpec(Strict):
-    """Every integer from low to high, both included."""
-
-    low: int
-    high: int
-
-    @model_validator(mode="after")
-    def _is_not_reversed(self) -> Self:
-        if self.low > self.high:
-            raise ValueError(
-                f"low {self.low} is above high {self.high}, write {{low: {self.high}, "
-                f"high: {self.low}}}"
-            )
-        return self
+_Dimensions = with_dimensions(
+    lambda dimension: (
+        dimension.file_type | None,
+        Field(default=None, description=dimension.description),
+    )
+)
 
 
-Values = Annotated[list[int], Field(min_length=1)]
-
-
-class SpaceSpec(Strict):
+class SpaceSpec(_Dimensions):  # type: ignore[misc,valid-type]  # made from the table
     """The dimensions of the search, each with the values it may take."""
 
-    num_steps: RangeSpec | Values | None = None
-    """Draft steps: `{low: 1, high: 8}` or a list."""
-    eagle_topk: RangeSpec | Values | None = None
-    """EAGLE's top-k: 1 is a chain, more a tree. Default: `[1]`."""
-    num_draft_tokens: Literal["auto"] | Values | None = None
-    """`auto` (the default): steps + 1 for chains, powers of two up to 64 between steps + 1 and
-    steps * topk + 1 for trees; or a list."""
-    draft_tp: Annotated[list[Literal["target"] | int], Field(min_length=1)] | None = None
-    """Tensor-parallel size of the draft (docs/draft_tp.md); `target` leaves it with the target's.
-    Default: `[target]`."""
     env: dict[VariableName, Annotated[list[EnvValue], Field(min_length=1)]] = {}
     """Variables to vary: `NCCL_PROTO: [unset, LL]`; `unset` removes it from the server's
     environment."""

@@ -5,15 +5,22 @@ With eagle_topk 1, num_draft_tokens follows from num_steps (`trees`), so such po
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from itertools import product
 from typing import Any
 
-from tuner.config.dimensions import MAX_AUTO_TOKENS, Dimensions, auto_tokens, tree_bound
+from tuner.config.dimensions import (
+    DIMENSIONS,
+    MAX_AUTO_TOKENS,
+    MAX_NGRAM_TOKENS,
+    Dimension,
+    auto_tokens,
+    tree_bound,
+)
 from tuner.config.exclusions import REASON, Exclusion, exclusions
-from tuner.config.field_types import UNSET
+from tuner.config.field_types import UNSET, RangeSpec
 from tuner.config.point import Point
 from tuner.config.schema import Sweep
 from tuner.config.yaml_document import Document
@@ -46,7 +53,7 @@ class Space:
     @classmethod
     def from_sweep(cls, sweep: Sweep, document: Document) -> "Space":
         """The space of a sweep. Raises UserError at the line of a value that is never legal."""
-        dimensions = Dimensions(sweep, document).checked()
+        dimensions = _Values(sweep, document).checked()
         spec = sweep.space
         space = cls(
             dimensions=dimensions,
@@ -162,12 +169,12 @@ class Space:
                 tokens = steps + 1
             elif reason := self._illegal_tree(steps, topk, tokens):
                 return reason
-        placement = values.get("draft_tp")
+        named = {**values, "num_draft_tokens": tokens}
         point = Point(
-            num_steps=steps,
-            eagle_topk=topk,
-            num_draft_tokens=tokens,
-            draft_tp="target" if placement == self.tp else placement,
+            **{
+                dimension.name: dimension.canonical(named.get(dimension.name), self.tp)
+                for dimension in DIMENSIONS
+            },
             env=_set_values(values, "env.", UNSET),
             flags=_set_values(values, "flags.", False),
         )
@@ -212,3 +219,106 @@ def _names_with(prefix: str, names: tuple[str, ...]) -> tuple[list[str], tuple[s
     """Names that begin with `prefix`, in order, with and without it."""
     found = sorted(name for name in names if name.startswith(prefix))
     return found, tuple(name.removeprefix(prefix) for name in found)
+
+
+@dataclass(frozen=True)
+class _Values:
+    """The values of a sweep's dimensions. Refusals name the line of the value."""
+
+    sweep: Sweep
+    document: Document
+
+    def checked(self) -> dict[str, tuple[Any, ...]]:
+        """Return the values by dimension. Raises UserError at the line of an illegal value."""
+        spec = self.sweep.space
+        found: dict[str, tuple[Any, ...]] = {}
+        if self.sweep.engine.launches_servers or spec.num_steps is not None:
+            for dimension in DIMENSIONS:
+                of_draft = self._of(dimension, getattr(spec, dimension.name), found)
+                if of_draft is not None:
+                    found[dimension.name] = of_draft
+        for kind, named in (("env", spec.env), ("flags", spec.flags)):
+            for name, values in named.items():
+                self._no_twins(("space", kind, name), values)
+                found[f"{kind}.{name}"] = tuple(values)
+        return found
+
+    def _of(
+        self, dimension: Dimension, spec: Any, before: Mapping[str, tuple[Any, ...]]
+    ) -> tuple[Any, ...] | None:
+        """Return the values of one dimension, or None if the space does not have it."""
+        place, algorithm = ("space", dimension.name), self.sweep.model.algorithm or ""
+        if not dimension.applies_to(algorithm):
+            if spec is not None:
+                message = f"{algorithm} has no {dimension.name}, remove it"
+                raise self.document.error(place, message)
+            return None
+        if dimension.name == "num_draft_tokens":
+            return self._draft_tokens(spec, before)
+        if spec is None and dimension.is_required:
+            message = f"this is required, add {dimension.name}: {{low: 1, high: 8}}"
+            raise self.document.error(place, message)
+        if spec is None:
+            return None if dimension.default is None else (dimension.default,)
+        if isinstance(spec, RangeSpec) or dimension.bounds is not None:
+            return self._integers(dimension.name, spec, *(dimension.bounds or (1, None)))
+        self._no_twins(place, spec)
+        for index, value in enumerate(spec):
+            if (why := dimension.refusal(value, self.sweep.model.tp)) is not None:
+                raise self.document.error((*place, index), why)
+        return tuple(spec)
+
+    def _draft_tokens(
+        self, spec: Any, before: Mapping[str, tuple[Any, ...]]
+    ) -> tuple[int, ...] | None:
+        """Return draft token counts, or None if they follow from the other dimensions."""
+        name, given = "num_draft_tokens", isinstance(spec, list)
+        if "num_steps" not in before:
+            return self._integers(name, spec, 2, MAX_NGRAM_TOKENS) if given else None
+        steps, topk = before["num_steps"], before["eagle_topk"]
+        if given:
+            tokens = self._integers(name, spec, 2)
+            self._within_bounds(tokens, steps, topk)
+            return tokens
+        if max(topk) == 1:
+            return None
+        trees = (auto_tokens(depth, width) for depth in steps for width in topk if width > 1)
+        return tuple(sorted({size for tree in trees for size in tree}))
+
+    def _within_bounds(
+        self, tokens: tuple[int, ...], steps: tuple[int, ...], topk: tuple[int, ...]
+    ) -> None:
+        bound = tree_bound(max(steps), max(topk))
+        for index, value in enumerate(tokens):
+            if value > bound:
+                raise self.document.error(
+                    ("space", "num_draft_tokens", index),
+                    f"{value} is above every tree's bound here: {max(steps)} steps with topk "
+                    f"{max(topk)} hold {bound} at most",
+                )
+
+    def _integers(
+        self, name: str, spec: RangeSpec | list[int] | Any, low: int, high: int | None = None
+    ) -> tuple[int, ...]:
+        place: Place = ("space", name)
+        if isinstance(spec, RangeSpec):
+            self._in_range((*place, "low"), spec.low, low, high)
+            self._in_range((*place, "high"), spec.high, low, high)
+            return tuple(range(spec.low, spec.high + 1))
+        self._no_twins(place, spec)
+        for index, value in enumerate(spec):
+            self._in_range((*place, index), value, low, high)
+        return tuple(spec)
+
+    def _in_range(self, place: Place, value: int, low: int, high: int | None) -> None:
+        if value < low:
+            raise self.document.error(place, f"{value} is too small, write {low} or more")
+        if high is not None and value > high:
+            raise self.document.error(place, f"{value} is too large, write {high} or less")
+
+    def _no_twins(self, place: Place, values: Iterable[Any]) -> None:
+        seen: set[tuple[type, Any]] = set()
+        for index, value in enumerate(values):
+            if (type(value), value) in seen:
+                raise self.document.error((*place, index), f"{value} is there twice, keep one")
+            seen.add((type(value), value))

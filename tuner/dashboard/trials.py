@@ -6,6 +6,7 @@ from itertools import islice
 from typing import Any
 
 from tuner.analysis.winner import read_objective
+from tuner.config.dimensions import DIMENSIONS, TARGET
 from tuner.config.field_types import UNSET
 from tuner.config.load_level import Rate, at, parse_level
 from tuner.config.point import Point
@@ -58,10 +59,10 @@ def _differs(counts: Collection[int], points: int) -> bool:
 def trial_params(sweep: Sweep, point: Point | None) -> dict[str, Any]:
     """The settings of a point, or of the baseline, by the names of the sweep file."""
     named: dict[str, Any] = {}
-    for name in ("num_steps", "eagle_topk", "num_draft_tokens", "draft_tp"):
+    for name in (dimension.name for dimension in DIMENSIONS):
         value = 0 if point is None else getattr(point, name)
-        if name == "draft_tp" and (point is None or value == "target"):
-            value = 0 if point is None else sweep.model.tp
+        if value == TARGET:
+            value = sweep.model.tp
         if value is not None:
             named[name] = value
     env: Mapping[str, Any]

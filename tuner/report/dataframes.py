@@ -14,6 +14,7 @@ import pandas as pd
 
 from tuner.analysis.cycle_breakdown import concurrent_streams
 from tuner.analysis.winner import read_objective
+from tuner.config.dimensions import DIMENSIONS
 from tuner.config.field_types import UNSET
 from tuner.config.load_level import Level, Rate, columns, level_in
 from tuner.config.point import Point
@@ -30,7 +31,8 @@ from tuner.search.cycle_time_fit import Cycle, CycleModel
 
 LEVEL = ("concurrency", "request_rate")
 """A level's columns; a row has one of both (`sweep.level.columns`)."""
-_STEPS = ("num_steps", "eagle_topk", "num_draft_tokens")
+_STEPS = tuple(dimension.name for dimension in DIMENSIONS if dimension.is_draft_shape)
+_OTHERS = tuple(dimension.name for dimension in DIMENSIONS if not dimension.is_draft_shape)
 _WHOLE = (
     *(*_STEPS, *LEVEL[:1], "window", "position", "verifies", "correct_drafts"),
     *("proposed_drafts", "prompt_tokens", "engine_tokens"),
@@ -187,7 +189,7 @@ def _names(records: Iterable[TrialRecord]) -> tuple[list[str], list[str]]:
 
 
 def _trial_columns(env: list[str], flags: list[str]) -> Iterator[str]:
-    yield from ("trial", "role", "label", *_STEPS, "draft_tp")
+    yield from ("trial", "role", "label", *_STEPS, *_OTHERS)
     yield from (f"env.{name}" for name in env)
     yield from (f"flags.{name}" for name in flags)
 
@@ -196,10 +198,10 @@ def _trial(record: TrialRecord, env: list[str], flags: list[str]) -> Row:
     row: Row = {**_name(record), **_steps(record.at)}
     if (point := record.point) is None:
         return row
-    draft_tp = point["draft_tp"]
+    others = {name: point.get(name) for name in _OTHERS}
     return {
         **row,
-        "draft_tp": None if draft_tp is None else str(draft_tp),
+        **{name: None if value is None else str(value) for name, value in others.items()},
         **{f"env.{name}": point["env"].get(name, UNSET) for name in env},
         **{f"flags.{name}": _flag_text(point["flags"].get(name, False)) for name in flags},
     }

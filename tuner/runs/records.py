@@ -16,9 +16,10 @@ from pydantic import (
     model_validator,
 )
 
-from tuner.config.field_types import Strict
+from tuner.config.dimensions import with_dimensions
+from tuner.config.field_types import FlagValue, Strict
 from tuner.config.load_level import RATE, parse_level
-from tuner.config.point import FlagValue, Point
+from tuner.config.point import Point
 from tuner.core.errors import UserError
 from tuner.metrics.request_rate import SERVED
 from tuner.runs.lazy_line import BY_NAME, LISTS, Later
@@ -177,13 +178,12 @@ TrialNumber = Annotated[str, Field(pattern=r"\A[0-9]+\z")]
 Outcome = Literal["ok", "infeasible", "failed", "pruned"]
 
 
-class PointShape(Strict):
+_Dimensions = with_dimensions(lambda dimension: (dimension.value_type | None, None))
+
+
+class PointShape(_Dimensions):  # type: ignore[misc,valid-type]  # made from the table
     """What `Point.to_json` writes."""
 
-    num_steps: int | None = Field(ge=1)
-    eagle_topk: int | None = Field(ge=1)
-    num_draft_tokens: int | None = Field(ge=1)
-    draft_tp: int | Literal["target"] | None
     env: dict[str, str]
     flags: dict[str, FlagValue]
 

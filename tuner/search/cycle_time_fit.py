@@ -84,7 +84,7 @@ class Split:
 
 def point_settings(point: Point) -> Settings:
     """What besides the draft's shape and place a cycle depends on."""
-    return (point.env, point.flags)
+    return (point.other_settings + point.env, point.flags)
 
 
 class CycleModel:

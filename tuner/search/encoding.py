@@ -7,6 +7,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from tuner.config.dimensions import DIMENSIONS, DRAFT_TP
 from tuner.config.point import Point
 from tuner.search.priors import expected_effect
 from tuner.server.all_reduce import is_nccl, without_nccl
@@ -15,7 +16,9 @@ Floats = NDArray[np.float64]
 Indices = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 
-PLACEMENT = "draft_tp"
+PLACEMENT = DRAFT_TP.name
+_SETTINGS = tuple(dimension for dimension in DIMENSIONS if not dimension.is_draft_shape)
+_LABELS = {dimension.name: dimension.label for dimension in _SETTINGS}
 
 
 @dataclass(frozen=True)
@@ -24,7 +27,7 @@ class EncodedSpace:
 
     points: tuple[Point, ...]
     names: tuple[str, ...]
-    """Settings that vary: `draft_tp`, `env.NAME`, `flags.NAME`."""
+    """Settings that vary: dimensions that do not shape the draft, `env.NAME`, `flags.NAME`."""
     steps: Floats
     topk: Floats
     tokens: Floats
@@ -47,7 +50,10 @@ class EncodedSpace:
         """All points have steps. `timed` holds what all-reduces were found to add where they were
         timed; of these points NCCL's settings are not guessed at."""
         timed = timed or {}
-        columns: dict[str, list[object]] = {PLACEMENT: [point.draft_tp for point in points]}
+        columns: dict[str, list[object]] = {
+            dimension.name: [getattr(point, dimension.name) for point in points]
+            for dimension in _SETTINGS
+        }
         for kind in ("env", "flags"):
             tables = [dict(getattr(point, kind)) for point in points]
             for name in sorted({name for table in tables for name in table}):
@@ -61,7 +67,7 @@ class EncodedSpace:
             for row, value in enumerate(columns[name]):
                 codes[row, place] = known.setdefault(value, len(known))
             kind, _, key = name.partition(".")
-            if name != PLACEMENT:
+            if key:
                 expected += [
                     0.0
                     if point in timed and kind == "env" and is_nccl(key)
@@ -104,8 +110,8 @@ class EncodedSpace:
             ):
                 continue
             kind, _, key = name.partition(".")
-            if name == PLACEMENT:
-                found.append(f"draft TP {point.draft_tp}")
+            if name in _LABELS:
+                found.append(_LABELS[name](getattr(point, name)))
             else:
                 value = dict(getattr(point, kind)).get(key)
                 found.append(f"no {key}" if value is None else f"{key}={value}")

@@ -11,6 +11,7 @@ from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
+from tuner.config.dimensions import DIMENSIONS
 from tuner.config.schema import SearchSpec
 
 if TYPE_CHECKING:
@@ -142,10 +143,10 @@ def _value(space: Space, point: Point, name: str) -> Any:
         same = (flags[key],) if key in flags else (False, UNSET)
     elif name == "num_draft_tokens" and point.eagle_topk == 1:
         same = allowed  # it follows from num_steps
-    elif name == "draft_tp" and point.draft_tp == "target":
-        same = ("target", space.tp)
     else:
-        same = (getattr(point, name),)
+        own = getattr(point, name)
+        canonical = next(each.canonical for each in DIMENSIONS if each.name == name)
+        same = tuple(value for value in allowed if canonical(value, space.tp) == own)
     wanted = {(type(value), value) for value in same}
     return next(value for value in allowed if (type(value), value) in wanted)
 

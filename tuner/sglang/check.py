@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
+from tuner.config.dimensions import DIMENSIONS
 from tuner.config.loader import LoadedSweep
 from tuner.config.pinned_flags import GRAPHS, RUNNING, given_flags, pins
 from tuner.config.point import Point
@@ -136,7 +137,7 @@ class _Check:
 
     def _values(self, point: Point, left: list[Point]) -> Iterator[tuple[Place, bool]]:
         """Each of the point's values with its place, and whether a point that is left has it."""
-        for name in ("num_steps", "eagle_topk", "num_draft_tokens", "draft_tp"):
+        for name in (dimension.name for dimension in DIMENSIONS):
             value = getattr(point, name)
             if value is not None and getattr(self.loaded.sweep.space, name) is not None:
                 place = self._in_list(("space", name), value)

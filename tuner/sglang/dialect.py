@@ -8,7 +8,7 @@ from tuner.sglang.step_switching import STEPS_VARIABLE, SWITCH_VARIABLE, read_co
 SGLANG = Dialect(
     identity=flags.identity,
     environment=flags.environment,
-    own_variables=frozenset({flags.DRAFT_TP_VARIABLE, SWITCH_VARIABLE, STEPS_VARIABLE}),
+    own_variables=flags.OWN_VARIABLES | {SWITCH_VARIABLE, STEPS_VARIABLE},
     server_words=flags.server_arguments,
     cause_of_death=cause_of_death,
     has_port_conflict=has_port_conflict,

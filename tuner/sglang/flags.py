@@ -9,7 +9,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from tuner.config.point import FlagValue, Point
+from tuner.config.dimensions import DIMENSIONS
+from tuner.config.field_types import FlagValue
+from tuner.config.point import Point
 from tuner.config.schema import ServerFlag
 from tuner.server.base import HOST, Command, Identity, Rank, ServerConfig
 
@@ -20,8 +22,8 @@ RANK_0 = "RANK0:DIST_PORT"
 """Stands for where rank 0 waits for the others, in the same."""
 STEPS_STATE = "specbench_steps"
 """What the plug-in that switches chain lengths adds to internal_states."""
-DRAFT_TP_VARIABLE = "SPECBENCH_DRAFT_TP"
-"""SGLang has no flag for the draft's tensor-parallel size; a plug-in reads this variable."""
+OWN_VARIABLES = frozenset(d.variable for d in DIMENSIONS if d.variable is not None)
+"""Variables that set a dimension for which SGLang has no flag. The plug-in reads them."""
 
 
 def identity(config: ServerConfig, nonce: str, port: int) -> Identity:
@@ -46,10 +48,17 @@ def shown_command(program: Sequence[str], config: ServerConfig) -> Command:
 
 def environment(config: ServerConfig) -> dict[str, str]:
     """The variables to set."""
-    placement = config.point.draft_tp if config.point is not None else None
-    if placement in (None, "target", config.model.tp):
+    if config.point is None:
         return dict(config.env)
-    return {**config.env, DRAFT_TP_VARIABLE: str(placement)}
+    tp = config.model.tp
+    own = {
+        dimension.variable: str(value)
+        for dimension in DIMENSIONS
+        if dimension.variable is not None
+        and (value := getattr(config.point, dimension.name)) is not None
+        and dimension.canonical(value, tp) != dimension.default
+    }
+    return {**config.env, **own}
 
 
 def server_arguments(
@@ -73,9 +82,11 @@ def _speculative_arguments(config: ServerConfig, point: Point) -> list[str]:
     values = {
         "speculative-algorithm": config.model.algorithm,
         "speculative-draft-model-path": config.model.draft,
-        "speculative-num-steps": point.num_steps,
-        "speculative-eagle-topk": point.eagle_topk,
-        "speculative-num-draft-tokens": point.num_draft_tokens,
+        **{
+            dimension.argument: getattr(point, dimension.name)
+            for dimension in DIMENSIONS
+            if dimension.argument is not None
+        },
     }
     return [
         word
