@@ -123,7 +123,7 @@ def test_reading_does_not_cut_the_line_that_another_process_is_writing(run: Run)
         (json.dumps({**record(1).model_dump(), "format": 2}), "upgrade it"),
         (json.dumps({**record(1).model_dump(), "outcome": "great"}), "outcome"),
         (json.dumps({**record(1).model_dump(), "surplus": 1}), "surplus"),
-        (changed(point={}), "point: num_steps: Field required"),
+        (changed(point={}), "point: env: Field required"),
         (changed(point=point(0)), "point: num_steps"),
         (changed(point=point(2, env={"NCCL_PROTO": 1})), "point: env.NCCL_PROTO"),
         (changed(point="2 steps"), "point"),

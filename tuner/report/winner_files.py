@@ -7,6 +7,7 @@ from typing import Any
 from tuner.analysis.run_results import Result, RunView
 from tuner.analysis.summary import compare_outputs
 from tuner.analysis.winner import is_refuted
+from tuner.config.dimensions import DIMENSIONS
 from tuner.config.field_types import UNSET
 from tuner.config.loader import sweep_text
 from tuner.config.point import Point
@@ -97,10 +98,7 @@ def one_point_sweep(sweep: Sweep, point: Point) -> Sweep:
     """
     names = {**dict.fromkeys(sweep.space.env, UNSET), **dict(point.env)}
     space = SpaceSpec(
-        num_steps=_single(point.num_steps),
-        eagle_topk=_single(point.eagle_topk),
-        num_draft_tokens=_single(point.num_draft_tokens),
-        draft_tp=_single(point.draft_tp),
+        **{dimension.name: _single(getattr(point, dimension.name)) for dimension in DIMENSIONS},
         env={name: [value] for name, value in names.items()},
         flags={name: [value] for name, value in point.flags},
     )

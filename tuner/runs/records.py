@@ -16,7 +16,7 @@ from pydantic import (
     model_validator,
 )
 
-from tuner.config.dimensions import with_dimensions
+from tuner.config.dimensions import Dimension, with_dimensions
 from tuner.config.field_types import FlagValue, Strict
 from tuner.config.load_level import RATE, parse_level
 from tuner.config.point import Point
@@ -178,7 +178,13 @@ TrialNumber = Annotated[str, Field(pattern=r"\A[0-9]+\z")]
 Outcome = Literal["ok", "infeasible", "failed", "pruned"]
 
 
-_Dimensions = with_dimensions(lambda dimension: (dimension.value_type | None, None))
+def _value_in_a_line(dimension: Dimension) -> tuple[Any, Any]:
+    """A line that is older than a dimension lacks the key, which means None."""
+    is_count = dimension.value_type is int
+    return dimension.value_type | None, Field(default=None, ge=1) if is_count else None
+
+
+_Dimensions = with_dimensions(_value_in_a_line)
 
 
 class PointShape(_Dimensions):  # type: ignore[misc,valid-type]  # made from the table
