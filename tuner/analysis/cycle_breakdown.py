@@ -1,7 +1,7 @@
 """A run's cycles taken apart: what the section and the figure "Where a cycle goes" show."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from tuner.analysis.run_results import Result, RunView
@@ -234,4 +234,4 @@ def _anywhere(point: Point) -> tuple[object, ...]:
 
 
 def _chain(like: Point, steps: int) -> Point:
-    return Point(steps, 1, steps + 1, like.draft_tp, like.env, like.flags)
+    return replace(like, num_steps=steps, eagle_topk=1, num_draft_tokens=steps + 1)

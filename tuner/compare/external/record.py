@@ -75,7 +75,9 @@ def name_configuration(steps: int | None, topk: int | None, tokens: int | None) 
     """Return the label of the same point in specbench's own tables."""
     if not steps and not tokens:
         return NO_SPECULATION
-    return Point(steps or None, topk or None, tokens or None).label()
+    return Point(
+        num_steps=steps or None, eagle_topk=topk or None, num_draft_tokens=tokens or None
+    ).label()
 
 
 def pooled(records: Sequence[ForeignRecord]) -> ForeignRecord:
