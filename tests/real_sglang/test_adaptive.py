@@ -10,7 +10,7 @@ import requests
 from tests.real_sglang.serving import NEW, OLD, PROMPTS, body, case, chain, launched, log_of
 from tuner.server.base import Server
 from tuner.sglang.releases import parse_version
-from tuner.sglang.step_switching import FILE, SWITCH, adaptive_config
+from tuner.sglang.step_switching import FILE, SWITCH, adaptive_content
 
 TOKENS = 24
 
@@ -18,7 +18,7 @@ TOKENS = 24
 @pytest.mark.parametrize("release", [OLD, NEW])
 def test_a_server_takes_the_file_and_drafts_by_batch_size(release: str, tmp_path: Path) -> None:
     """Else a run would leave a file that ends a production launch, or that nobody reads."""
-    content = adaptive_config({1: 3, 2: 1, 3: 0}, parse_version(release))
+    content = adaptive_content({1: 3, 2: 1, 3: 0}, parse_version(release))
     file = tmp_path / "adaptive.json"
     file.write_text(json.dumps(content))
     of = case(release)

@@ -13,14 +13,12 @@ from tuner.core.errors import UserError
 from tuner.core.files import write_text
 from tuner.core.formatting import MISSING, ratio
 from tuner.core.markdown import block, code, markdown_table
+from tuner.engines import make_engine
 from tuner.metrics.level_metrics import metric_heading
 from tuner.report.answer import throughput
 from tuner.search.objective import objective
-from tuner.server.base import Command
+from tuner.server.base import AdaptiveSpeculation, Command
 from tuner.server.launch_script import launch_script
-from tuner.sglang.releases import Release, parse_version
-from tuner.sglang.rules import Planned
-from tuner.sglang.step_switching import FILE, SWITCH, adaptive_config, adaptive_refusal, takes_zero
 
 
 def levels_table(findings: RunView) -> str | None:
@@ -92,7 +90,7 @@ class Chains:
 class Adaptive:
     """What adaptive.json says."""
 
-    release: Release
+    support: AdaptiveSpeculation
     content: Mapping[str, Any]
     steps: Mapping[int, int]
     """Chain length by concurrency."""
@@ -108,9 +106,9 @@ def adaptive(findings: RunView) -> Adaptive | str:
     From the chains of one group of equal settings: the one that is best over all levels, each
     level with its own best length.
     """
-    release = _release(findings)
-    if isinstance(release, str):
-        return release
+    support = _adaptive_support(findings)
+    if isinstance(support, str):
+        return support
     groups = _groups(_standing(findings))
     if not groups:
         tried = any(each.point and each.point.eagle_topk == 1 for each in findings.ranked)
@@ -125,9 +123,7 @@ def adaptive(findings: RunView) -> Adaptive | str:
         point = group.measured[0].point
         assert point is not None
         plain = _plain_gains(findings, group)
-        made = adaptive_refusal(Planned.of(sweep, point, release)) or _of(
-            group, levels, release, plain
-        )
+        made = support.refusal(point) or _of(group, levels, support, plain)
         if isinstance(made, str):
             refusal = refusal or made
             continue
@@ -150,11 +146,12 @@ def _plain_gains(findings: RunView, group: Chains) -> Mapping[Level, float]:
     return {level: each.value for level, each in plain.speedups.items()}
 
 
-def _release(findings: RunView) -> Release | str:
+def _adaptive_support(findings: RunView) -> AdaptiveSpeculation | str:
+    """Return the adaptive speculation of the measured release, or why it has none."""
     if findings.release is None:
         return "no server said which SGLang it is"
     try:
-        return parse_version(findings.release)
+        return make_engine(findings.sweep, findings.release).adaptive_config(findings.sweep)
     except UserError as error:
         return error.message
 
@@ -170,7 +167,7 @@ def _groups(measured: Iterable[Result]) -> list[Chains]:
 
 
 def _of(
-    group: Chains, levels: list[int], release: Release, plain: Mapping[Level, float]
+    group: Chains, levels: list[int], support: AdaptiveSpeculation, plain: Mapping[Level, float]
 ) -> Adaptive | str:
     """`plain`: speed-ups by concurrency of the group's settings without speculation."""
     steps: dict[int, int] = {}
@@ -180,15 +177,15 @@ def _of(
         if best is None or best.point is None or best.point.num_steps is None:
             return f"no chain was measured {at(level)}"
         loses = best.speedups[level].value <= plain.get(level, 1.0)
-        if loses and not takes_zero(release):
+        if loses and not support.takes_zero:
             unsaid.append(level)
-        steps[level] = 0 if loses and takes_zero(release) else best.point.num_steps
-    content = adaptive_config(steps, release)
+        steps[level] = 0 if loses and support.takes_zero else best.point.num_steps
+    content = support.content(steps)
     if isinstance(content, str):
         return content
     longest = max(steps.values())
     [launched] = [each for each in group.measured if each.point and each.point.num_steps == longest]
-    return Adaptive(release, content, steps, launched, tuple(unsaid))
+    return Adaptive(support, content, steps, launched, tuple(unsaid))
 
 
 def _gain(group: Chains, level: Level) -> float:
@@ -212,10 +209,10 @@ def write_adaptive(findings: RunView) -> list[str]:
 
 
 def _told(made: Adaptive, findings: RunView) -> str:
-    release = f"SGLang {made.release.known}"
+    release = made.support.release
     if len(set(made.steps.values())) == 1:
         words = "one length for all batch sizes, which `--speculative-num-steps` alone says as well"
-    elif made.release.text("adaptive_config") == "one list":
+    elif made.support.has_one_list:
         words = (
             f"{release} has one list for all batch sizes and chooses from it by acceptance, so a "
             "length need not be used where it was the best"
@@ -255,7 +252,7 @@ def _launch(made: Adaptive, findings: RunView) -> Iterator[str]:
     if recorded is None or findings.simulated or len(set(made.steps.values())) == 1:
         return
     command = Command.from_json(recorded)
-    words = (*command.argv, f"--{SWITCH}", f"--{FILE}", str(findings.run.adaptive_json))
+    words = (*command.argv, *made.support.flags, str(findings.run.adaptive_json))
     script = launch_script(replace(command, argv=words)).partition("\nset -eu\n")[2]
     yield "Such a server is launched by:"
     yield block(script, "bash")

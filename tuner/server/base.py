@@ -194,6 +194,24 @@ class Tokenised:
         return cls(tuple(requests), None if doubt is None else hidden(doubt))
 
 
+@dataclass(frozen=True)
+class AdaptiveSpeculation:
+    """How servers of a release choose their chain length by batch size, from a file."""
+
+    release: str
+    """`SGLang 0.5.17`."""
+    takes_zero: bool
+    """True if a batch size may have 0 steps: nothing is drafted."""
+    has_one_list: bool
+    """True if the file has one list of lengths, from which the server chooses by acceptance."""
+    flags: tuple[str, ...]
+    """Words of the command line in front of the file's path."""
+    refusal: Callable[[Point], str | None]
+    """Why a server of the point cannot read such a file. Returns None if it can."""
+    content: Callable[[Mapping[int, int]], Mapping[str, Any] | str]
+    """The file for steps by batch size, or why there is none for them."""
+
+
 class Server(Protocol):
     """A server that answered. Use it as a context manager, or call `stop` whatever happens."""
 
@@ -302,6 +320,10 @@ class Engine(ABC):
         """
         return None
 
+    def adaptive_config(self, sweep: Sweep) -> AdaptiveSpeculation | str:  # noqa: ARG002
+        """Return how servers choose their chain length by batch size, or why they cannot."""
+        return f"the engine {self.name} has no adaptive speculation"
+
     def communication_refusal(self, sweep: Sweep, environment: Mapping[str, str]) -> str | None:  # noqa: ARG002
         """Return why all-reduces cannot be timed for the sweep's servers, or None if they can."""
         return f"the engine {self.name} cannot time all-reduces"
@@ -366,6 +388,10 @@ class ForwardingEngine(Engine):
     def estimate_memory(self, sweep: Sweep, gib: float | None = None) -> "MemoryEstimator | None":
         """See `Engine`."""
         return self._engine.estimate_memory(sweep, gib)
+
+    def adaptive_config(self, sweep: Sweep) -> AdaptiveSpeculation | str:
+        """See `Engine`."""
+        return self._engine.adaptive_config(sweep)
 
     def communication_refusal(self, sweep: Sweep, environment: Mapping[str, str]) -> str | None:
         """See `Engine`."""

@@ -12,7 +12,7 @@ from tuner.config.prompts import Prompt
 from tuner.config.schema import EngineSpec, ModelSpec, ServerSpec, Sweep, TimeoutSpec
 from tuner.loadgen.auth import Keys
 from tuner.server.all_reduce import CommResults, TimingOptions
-from tuner.server.base import Checked, Command, Engine, ServerConfig, Tokenised
+from tuner.server.base import AdaptiveSpeculation, Checked, Command, Engine, ServerConfig, Tokenised
 from tuner.server.lifecycle import Launch, LaunchedServer, refuse_missing_program
 from tuner.sglang import draft_tp, flags
 from tuner.sglang.check import check, check_named
@@ -24,7 +24,7 @@ from tuner.sglang.nccl.benchmark import job_of_sweep, run_job
 from tuner.sglang.nccl.selection import refusal
 from tuner.sglang.releases import Release, latest, parse_version
 from tuner.sglang.revisions import held_to_revisions
-from tuner.sglang.step_switching import step_switch_refusal, with_switch
+from tuner.sglang.step_switching import adaptive_config, step_switch_refusal, with_switch
 from tuner.sglang.tokenizer import Tokeniser, default_python
 
 _FIND_LIMIT_S = 60.0
@@ -127,6 +127,10 @@ class SglangEngine(Engine):
     def estimate_memory(self, sweep: Sweep, gib: float | None = None) -> GpuMemory | None:
         """Estimates from the models' files, the flags and the release."""
         return estimate_memory(sweep, self.release, gib)
+
+    def adaptive_config(self, sweep: Sweep) -> AdaptiveSpeculation:
+        """Return the adaptive speculation of the release."""
+        return adaptive_config(sweep, self.release)
 
     def communication_refusal(self, sweep: Sweep, environment: Mapping[str, str]) -> str | None:
         """Return why a benchmark of NCCL on this machine says nothing about the servers."""

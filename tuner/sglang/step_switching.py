@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from tuner.config.schema import ModelSpec, ServerFlag
+from tuner.config.schema import ModelSpec, ServerFlag, Sweep
 from tuner.metrics.samples import EngineCounters
-from tuner.server.base import ServerConfig
+from tuner.server.base import AdaptiveSpeculation, ServerConfig
 from tuner.sglang.releases import FIRST_SWITCHED, Release
 from tuner.sglang.rules import EAGLE_FAMILY, Planned, adaptive
 
@@ -87,13 +87,20 @@ SWITCH, FILE = "speculative-adaptive", "speculative-adaptive-config"
 """The flags that such a server is launched with."""
 
 
-def takes_zero(release: Release) -> bool:
-    """True where a batch size may have 0 steps: nothing is drafted."""
-    return release.at_least("0.5.14")
+def adaptive_config(sweep: Sweep, release: Release) -> AdaptiveSpeculation:
+    """Return how the release's servers choose a chain length from a file."""
+    return AdaptiveSpeculation(
+        release=f"SGLang {release.known}",
+        takes_zero=release.at_least("0.5.14"),
+        has_one_list=release.text("adaptive_config") == "one list",
+        flags=(f"--{SWITCH}", f"--{FILE}"),
+        refusal=lambda point: adaptive_refusal(Planned.of(sweep, point, release)),
+        content=lambda steps: adaptive_content(steps, release),
+    )
 
 
 def adaptive_refusal(server: Planned) -> str | None:
-    """Why the server cannot choose its chain length by batch size; None where it can."""
+    """Return why the server cannot choose its chain length by batch size, or None if it can."""
     release = server.release
     if release.text("adaptive_config") is None:
         return f"SGLang {release.known} has no adaptive speculation, 0.5.11 is the first that has"
@@ -103,10 +110,10 @@ def adaptive_refusal(server: Planned) -> str | None:
     return None if broken is None else broken.message
 
 
-def adaptive_config(steps: Mapping[int, int], release: Release) -> dict[str, Any] | str:
-    """The file's content for `steps` by batch size, or why the release has none for them.
+def adaptive_content(steps: Mapping[int, int], release: Release) -> dict[str, Any] | str:
+    """Return the file's content for `steps` by batch size, or why the release has none for them.
 
-    `release` has adaptive speculation, and takes 0 where that is among the steps.
+    `release` has adaptive speculation, and takes 0 if 0 is among the steps.
     """
     lengths = sorted(set(steps.values()))
     if lengths == [0]:

@@ -16,14 +16,14 @@ from tuner.config.yaml_document import Document
 from tuner.config.yaml_document import Path as Place
 from tuner.core.errors import UserError
 from tuner.server.all_reduce import CommResults, TimingOptions
-from tuner.server.base import Checked, Command, Engine, ServerConfig
+from tuner.server.base import AdaptiveSpeculation, Checked, Command, Engine, ServerConfig
 from tuner.server.lifecycle import Launch, LaunchedServer, refuse_missing_program
 from tuner.sglang import flags
 from tuner.sglang.check import check, check_named
 from tuner.sglang.dialect import SGLANG
 from tuner.sglang.flag_spelling import spelled_config
 from tuner.sglang.releases import Release, parse_version
-from tuner.sglang.step_switching import step_switch_refusal, with_switch
+from tuner.sglang.step_switching import adaptive_config, step_switch_refusal, with_switch
 from tuner.simulator.faults import misfit
 from tuner.simulator.nccl import simulated_results
 from tuner.simulator.presets import check_override, preset_description, preset_numbers
@@ -109,6 +109,10 @@ class SimulatedEngine(Engine):
         topk = (config.point.eagle_topk if config.point else None) or 1
         words = spelled_config(config, self._release).flags
         return step_switch_refusal(self._release, config.model, words, topk)
+
+    def adaptive_config(self, sweep: Sweep) -> AdaptiveSpeculation:
+        """Return the adaptive speculation of the release."""
+        return adaptive_config(sweep, self._release)
 
     def communication_refusal(self, sweep: Sweep, environment: Mapping[str, str]) -> str | None:  # noqa: ARG002
         """Every preset has latencies of all-reduces."""
