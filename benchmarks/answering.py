@@ -14,12 +14,18 @@ Not played: racing, prompts that are held out, the winner's settings without spe
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from benchmarks.landscape import TEXT_NOISE, Landscape
 from tuner.analysis.baselines import speedup_figures
 from tuner.analysis.equivalence import Ratio, by_lines
-from tuner.analysis.winner import MAX_CONFIRMED, Recommended, as_weighed, find_answer, once_more
+from tuner.analysis.winner import (
+    MAX_CONFIRMED,
+    Recommended,
+    find_answer,
+    next_confirmation,
+    pooled_figures,
+)
 from tuner.config.load_level import Level
 from tuner.config.point import Point
 from tuner.config.schema import ObjectiveSpec
@@ -69,16 +75,14 @@ class Answering:
         ledger, ratio = self._settled(lines)
         while confirm and end < len(launches) + 1 + MAX_CONFIRMED:
             confirmed = {each.point for role, each, _ in lines if role == "confirm"}
-            ledger = ledger if confirmed else as_weighed(ledger, recommended)
-            weighed = ledger.smoothed
-            found = once_more(ledger, self.spec, ratio, recommended)
+            found = next_confirmation(ledger, self.spec, ratio, recommended)
             if found is None or found[0].at in confirmed:
                 break
             end += 1
             lines.append(("confirm", self._at(found[0].at, 1, float(end)), found[1]))
             ledger, ratio = self._settled(lines)
-            ledger = replace(ledger, weighed=weighed)
-        best, _ = find_answer(ledger, self.spec, ratio)
+        pooled = pooled_figures(ledger, recommended if confirm else None)
+        best, _ = find_answer(ledger, self.spec, ratio, pooled)
         return None if best is None else best.at
 
     def _at(self, point: Point | None, number: int, at: float) -> Server:

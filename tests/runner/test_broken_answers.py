@@ -12,6 +12,7 @@ from tests.report.make_run import SIMULATED, SWEEP, Trial, chain, make_run
 from tuner.analysis.baselines import DriftCorrector
 from tuner.analysis.run_results import RunView
 from tuner.analysis.summary import summarise_run
+from tuner.analysis.winner import confirmed_choice
 from tuner.cli.result import show_result
 from tuner.compare.comparison import compare
 from tuner.config.point import Point
@@ -229,7 +230,8 @@ def test_the_searchs_choice_stays_where_a_simpler_equal_of_it_was_confirmed(tmp_
     decision = {"stage": "confirm", "why": "by all measurements together"}
     run = marked(run, {4: {"decision": decision}})
     ledger = run.ledger()
-    assert ledger.recommended is not None and ledger.recommended.at == chain(3)
+    chosen = confirmed_choice(ledger)
+    assert chosen is not None and chosen.at == chain(3)
     result = summarise_run(run)
     assert result.best is not None and result.best.at == chain(2)
     assert result.confirmed is not None and result.confirmed.trial == 5

@@ -12,9 +12,9 @@ from tuner.analysis.equivalence import Ratio, by_lines, is_distinguishable, obje
 from tuner.analysis.winner import (
     broken_at,
     divergent_outputs,
+    eligible_candidates,
     is_refuted_at,
     read_objective,
-    standing_candidates,
 )
 from tuner.config.load_level import Level, level_in, parse_level
 from tuner.config.schema import ObjectiveSpec
@@ -154,7 +154,7 @@ def not_told_apart(
     own = 1.0 if of.role == "baseline" else read_objective(of, spec)
     if own is None or own <= 0:
         return []
-    others = (pair for pair in standing_candidates(ledger, spec) if pair[0] is not of)
+    others = (pair for pair in eligible_candidates(ledger, spec) if pair[0] is not of)
     near = [
         pair
         for pair in nsmallest(RIVALS, others, key=lambda pair: abs(pair[1] - own))

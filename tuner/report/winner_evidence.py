@@ -12,11 +12,13 @@ from tuner.analysis.winner import (
     LESS_SURELY,
     broken_by,
     complexity,
+    confirmed_choice,
     divergent_outputs,
     falls_short,
     held_out_objective,
     is_refuted,
     launch_objectives,
+    pooled_figures,
     read_objective,
 )
 from tuner.config.load_level import at, listed
@@ -138,7 +140,7 @@ def describe_choice(findings: RunView, best: Result) -> str | None:
     )
     more = asks_for(first, best)
     asks = "" if more is None else f" and asks for more: {more}"
-    chosen = findings.ledger.recommended
+    chosen = confirmed_choice(findings.ledger)
     if chosen is None or chosen.trial != best.record.trial:
         alike = any(each is first.record for each in findings.result.alike)
         more_by = 100 * (first.value / best.value - 1) if first.value else 0.0
@@ -156,7 +158,7 @@ def _why_chosen(findings: RunView, first: Result, best: Result) -> str:
     tried = count(len(findings.ranked), "configuration")
     words = f"By the measurements of {tried} together this one is the fastest"
     if expected is not None:
-        its = ledger.smoothed.get(first.record.trial)
+        its = pooled_figures(ledger).get(first.record.trial)
         of_first = "" if its is None else f", {number(its, 3)} of the other"
         words += f" ({number(expected, 3)} times no speculation were expected of it{of_first})"
     words += f"; so it was launched once more, and its two launches measured {_figures(own)}"
@@ -231,7 +233,7 @@ def _why_not_simpler(findings: RunView) -> Iterator[str]:
     best, alike, spec = findings.winner, findings.result.alike, findings.sweep.search.objective
     if best is None or best is not findings.best:
         return
-    ratio = by_samples(findings.settled, spec)
+    ratio, pooled = by_samples(findings.settled, spec), pooled_figures(findings.ledger)
     for each in alike:
         if each.role == "baseline" or complexity(each.at) >= complexity(best.point):
             continue
@@ -250,11 +252,10 @@ def _why_not_simpler(findings: RunView) -> Iterator[str]:
                 f"{code(each.label)} would ask for less, but its figure is {lacks:.1f} % lower, "
                 f"and more than {100 * GIVEN_UP:g} % is not given up for that."
             )
-        elif falls_short(findings.ledger, each, best.record):
-            smoothed = findings.ledger.smoothed
-            lacks = 100 * (1 - smoothed[each.trial] / smoothed[best.record.trial])
+        elif falls_short(pooled, each, best.record):
+            lacks = 100 * (1 - pooled[each.trial] / pooled[best.record.trial])
             yield (
                 f"{code(each.label)} would ask for less, but by the measurements of "
-                f"{count(len(smoothed), 'configuration')} together it is {lacks:.1f} % slower, "
+                f"{count(len(pooled), 'configuration')} together it is {lacks:.1f} % slower, "
                 f"and more than {100 * LESS_SURELY:g} % by these is not given up for that."
             )

@@ -3,7 +3,13 @@
 from itertools import takewhile
 
 from tuner.analysis.equivalence import by_samples
-from tuner.analysis.winner import MAX_CONFIRMED, as_weighed, find_winner, once_more
+from tuner.analysis.winner import (
+    MAX_CONFIRMED,
+    confirmed_choice,
+    find_winner,
+    next_confirmation,
+    pooled_figures,
+)
 from tuner.execution.schedule import (
     closing_launches,
     confirms,
@@ -145,12 +151,10 @@ def _confirm_one(search: SearchContext) -> bool:
     measured on, where the baseline has.
     """
     bench, settled = search.bench, search.settling.settled()
-    spec, recommended = bench.sweep.search.objective, None
-    if "confirm" in bench.sweep.search.active_stages and not settled.ledger.recommended:
+    ledger, spec, recommended = settled.ledger, bench.sweep.search.objective, None
+    if "confirm" in bench.sweep.search.active_stages and confirmed_choice(ledger) is None:
         recommended = search.study.recommended()
-    is_first = not _confirmed(settled.ledger)
-    ledger = as_weighed(settled.ledger, recommended if is_first else None)
-    found = once_more(ledger, spec, by_samples(settled, spec), recommended)
+    found = next_confirmation(ledger, spec, by_samples(settled, spec), recommended)
     if found is None:
         return False
     fastest, decision = found
@@ -165,7 +169,7 @@ def _confirm_one(search: SearchContext) -> bool:
         search.progress.note(f"{why}, the winner has no launch of its own")
         search.unclosed.append(why)
         return False
-    smoothed = ledger.smoothed if is_first else {}
+    smoothed = {} if _confirmed(ledger) else pooled_figures(ledger, recommended)
     asked = TrialRequest("confirm", point, decision, held_out=unseen, smoothed=smoothed)
     with search.pace.launching() as records:
         record = bench.measure(asked, search.baseline).record

@@ -1,12 +1,11 @@
 """Reading trials.jsonl."""
 
 import gc
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from io import BytesIO
-from itertools import takewhile
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -30,8 +29,6 @@ class Ledger:
     note: str | None = None
     size: int = 0
     """Bytes of the lines that are complete."""
-    weighed: Mapping[int, float] | None = None
-    """What `smoothed` is before a line has it; None: what the lines have."""
     _known: dict[Any, Any] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def once(self, what: Hashable, make: Callable[[], Kept]) -> Kept:
@@ -73,33 +70,6 @@ class Ledger:
         its = None if of.at is None else of.at.settings
         found = [each for each in self.records if each.role == "plain" and each.at == its]
         return found[-1] if found else None
-
-    @property
-    def recommended(self) -> TrialRecord | None:
-        """The candidate that the search took for the fastest by all measurements, at its end, and
-        launched once more; None where its choice is the highest figure, or is out of date: there
-        are further candidates. Others may have been launched once more since."""
-        last = next(
-            (e for e in self._closing if e.role == "confirm" and e.decision is not None), None
-        )
-        if last is None or last.outcome != "ok":
-            return None
-        found = [r for r in self.candidates if r.point == last.point and r.outcome == "ok"]
-        return found[-1] if found else None
-
-    @cached_property
-    def smoothed(self) -> Mapping[int, float]:
-        """Objectives of candidates by all measurements together, by trial, as the search had them
-        at its end; {} where it had none, or there are further candidates since."""
-        if self.weighed is not None:
-            return self.weighed
-        told = next((each.smoothed for each in self._closing if each.smoothed), None)
-        return {int(trial): value for trial, value in (told or {}).items()}
-
-    @property
-    def _closing(self) -> Iterator[TrialRecord]:
-        """What came after the last candidate, the last one first."""
-        return takewhile(lambda each: each.role != "candidate", reversed(self.records))
 
     @cached_property
     def next_trial(self) -> int:
