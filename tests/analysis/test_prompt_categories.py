@@ -13,7 +13,7 @@ from tuner.analysis.run_results import RunView
 from tuner.analysis.summary import summarise_run
 from tuner.cli.progress import outcome
 from tuner.cli.result import show_result
-from tuner.metrics.level_metrics import summarise
+from tuner.metrics.catalogue import summarise
 from tuner.metrics.samples import Window
 from tuner.metrics.samples_file import write_samples
 from tuner.metrics.statistics import speedup

@@ -43,4 +43,4 @@ def words_of_units(path: Path) -> list[str]:
 def test_one_place_writes_minutes_and_hours() -> None:
     """The next one would write hours of a minute again."""
     places = [each for path in Path("tuner").rglob("*.py") for each in words_of_units(path)]
-    assert {place.rpartition(":")[0] for place in places} == {"tuner/config/field_types.py"}, places
+    assert {place.rpartition(":")[0] for place in places} == {"tuner/core/formatting.py"}, places

@@ -18,7 +18,8 @@ from tuner.config.point import Point
 from tuner.core.errors import Failure
 from tuner.engines import make_engine
 from tuner.execution.trial import TrialRequest, TrialRunner
-from tuner.metrics.level_metrics import gpu_figures, summarise
+from tuner.metrics.catalogue import summarise
+from tuner.metrics.level_metrics import gpu_figures
 from tuner.metrics.samples_file import read_samples
 from tuner.preflight.plan import make_plan
 from tuner.runner.sweep_run import begin_run

@@ -25,7 +25,7 @@ from tuner.config.prompts import load_prompts
 from tuner.config.task_dataset import load_task
 from tuner.core.errors import EngineFailure, UserError
 from tuner.loadgen.stream_parser import BadStreamError, TokenStream
-from tuner.metrics.level_metrics import summarise
+from tuner.metrics.catalogue import summarise
 from tuner.metrics.samples import EngineCounters, RequestSample, Window
 from tuner.metrics.samples_file import read_samples, write_samples
 from tuner.report.memory import memory_table

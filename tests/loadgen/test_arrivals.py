@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.loadgen.fake_server import FakeServer
 from tests.metrics.make import sample, window
 from tuner.loadgen.client import Load, arrivals, run_window
-from tuner.metrics.level_metrics import summarise
+from tuner.metrics.catalogue import summarise
 from tuner.metrics.samples import Request, Window
 from tuner.metrics.samples_file import read_samples, write_samples
 

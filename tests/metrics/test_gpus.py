@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.metrics.make import sample, trace, window
-from tuner.metrics.level_metrics import REASONS, gpu_figures, summarise
+from tuner.metrics.catalogue import summarise
+from tuner.metrics.level_metrics import REASONS, gpu_figures
 from tuner.metrics.samples import GpuTrace
 
 

@@ -3,7 +3,8 @@
 import pytest
 
 from tests.metrics.make import sample, window
-from tuner.metrics.level_metrics import accept_length, by_kind, by_length, summarise
+from tuner.metrics.catalogue import summarise
+from tuner.metrics.level_metrics import accept_length, by_kind, by_length
 from tuner.metrics.samples import SpecCounts, Window
 
 FIGURES = ["decode_tok_s", "accept_length", "accept_rate", "accept_rate_first", "cycle_ms"]

@@ -8,7 +8,7 @@ import pytest
 
 from tests.metrics.make import sample
 from tuner.loadgen.client import arrivals
-from tuner.metrics.level_metrics import summarise
+from tuner.metrics.catalogue import summarise
 from tuner.metrics.request_rate import (
     NAMES,
     client_lateness,

@@ -11,7 +11,7 @@ import pytest
 
 from tests.metrics.make import World, sample, trace
 from tuner.core.errors import UserError
-from tuner.metrics.level_metrics import summarise
+from tuner.metrics.catalogue import summarise
 from tuner.metrics.samples import EngineCounters, SpecCounts, Window
 from tuner.metrics.samples_file import read_samples, write_samples
 

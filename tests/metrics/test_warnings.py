@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.metrics.make import World, sample, trace
-from tuner.metrics.level_metrics import summarise
+from tuner.metrics.catalogue import summarise
 from tuner.metrics.samples import EngineCounters, RequestSample, SpecCounts, Window
 from tuner.metrics.warnings import CheckResult, Context, doubts
 

@@ -10,7 +10,7 @@ import yaml
 
 from tests.real_sglang import build
 from tests.real_sglang.serving import FLAGS, named
-from tuner.metrics.level_metrics import summarise
+from tuner.metrics.catalogue import summarise
 from tuner.metrics.samples_file import read_samples
 from tuner.runs.records import TrialRecord
 from tuner.runs.run import Run

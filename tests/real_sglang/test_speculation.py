@@ -24,7 +24,7 @@ from tests.real_sglang.serving import (
     verify_by_verify,
 )
 from tuner.loadgen.client import Load, run_window
-from tuner.metrics.level_metrics import summarise
+from tuner.metrics.catalogue import summarise
 from tuner.metrics.samples import Request
 from tuner.server.base import Server
 

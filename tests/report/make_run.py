@@ -7,7 +7,7 @@ from typing import Any
 
 from tests.metrics.make import trace
 from tuner.config.point import Point
-from tuner.metrics.level_metrics import summarise
+from tuner.metrics.catalogue import summarise
 from tuner.metrics.samples import RequestSample, SpecCounts, Window
 from tuner.metrics.samples_file import write_samples
 from tuner.metrics.statistics import speedup

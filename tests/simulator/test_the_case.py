@@ -14,7 +14,7 @@ from tuner.config.point import Point
 from tuner.config.prompts import pick
 from tuner.engines import make_engine
 from tuner.loadgen.client import Load, run_window
-from tuner.metrics.level_metrics import summarise
+from tuner.metrics.catalogue import summarise
 from tuner.server.base import server_config
 
 TUNED = {"NCCL_PROTO": "LL", "NCCL_ALGO": "Ring", "NCCL_P2P_LEVEL": "SYS"}

@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from tuner.config.load_level import Level, at
+from tuner.metrics.catalogue import metric_heading
 from tuner.metrics.drift import Baselines, Launched
-from tuner.metrics.level_metrics import metric_heading, speedup_figures
+from tuner.metrics.level_metrics import speedup_figures
 from tuner.metrics.samples import Window
 from tuner.metrics.statistics import Interval, Metric, pooled
 from tuner.runs.lazy_line import LazyFigures

@@ -14,7 +14,7 @@ from tuner.config.point import Point
 from tuner.config.schema import Sweep
 from tuner.core.formatting import spell_time
 from tuner.execution.progress import Phase, Progress, SweepProgress
-from tuner.metrics.level_metrics import metric_heading
+from tuner.metrics.catalogue import metric_heading
 from tuner.metrics.statistics import Metric
 from tuner.runs.records import TrialRecord
 from tuner.runs.run import Run

@@ -1,7 +1,7 @@
 """What a sweep prints when it is through: its result, as text for people."""
 
 from collections.abc import Iterator
-from math import inf
+from itertools import groupby
 from pathlib import Path
 from textwrap import fill
 
@@ -16,16 +16,14 @@ from tuner.analysis.summary import Result, describe_divergent_outputs, held_out_
 from tuner.analysis.winner import read_objective
 from tuner.config.load_level import at, level_in, named
 from tuner.config.schema import Sweep
-from tuner.core.formatting import number, times
-from tuner.metrics.level_metrics import metric_heading
+from tuner.core.formatting import MISSING, times
+from tuner.metrics.catalogue import MetricEntry, entries_in, find_metric, metric_heading
 from tuner.metrics.statistics import Metric
 from tuner.report.outputs import describe_outputs, describe_task_scores
 from tuner.runs.ledger import is_simulated
 from tuner.runs.records import TrialRecord
 from tuner.runs.slot_interference import describe_slots
 
-COLUMNS = ("speed-up", "AL", "first", "TTFT", "TPOT")
-"""After the throughput that the run maximised."""
 UNLIMITED = 10_000
 """A width that no table reaches."""
 _KEPT = "\xa0"
@@ -80,13 +78,18 @@ def _ranked(result: Result, sweep: Sweep) -> list[TrialRecord]:
     return [*plain, *ranked[:TOP]]
 
 
+def _columns(metric: Metric) -> list[tuple[str, MetricEntry]]:
+    """Return (heading, metric) of the table's columns; the throughput that was maximised first."""
+    first = find_metric(metric)
+    return [(first.label, first), *((entry.short, entry) for entry in entries_in("terminal"))]
+
+
 def _table(title: str, records: list[TrialRecord], level: str, metric: Metric) -> Table:
     table = Table(title=title, title_justify="left")
     table.add_column("configuration", overflow="fold", min_width=24)
-    speed = metric_heading(metric).replace(
-        " ", "\n"
-    )  # in one line it would cost the narrow terminal
-    for name in (speed, *COLUMNS):
+    (speed, _), *others = _columns(metric)
+    # In one line the first heading would cost a narrow terminal too much.
+    for name in (speed.replace(" ", "\n"), *(heading for heading, _ in others)):
         table.add_column(name, justify="right", no_wrap=True)
     for record in records:
         table.add_row(_name(record, records), *_cells(record, level, records, metric))
@@ -96,22 +99,27 @@ def _table(title: str, records: list[TrialRecord], level: str, metric: Metric) -
 def _lines(
     title: str, records: list[TrialRecord], level: str, metric: Metric, width: int
 ) -> Iterator[str]:
-    """The tables' figures for a terminal that is too narrow for one of them; what a server has no
-    figure of is left out."""
+    """Yield the table's figures as lines, for a terminal that is too narrow for the table.
+
+    Figures that were not measured are left out.
+    """
     yield _fitted(title, width)
+    names = [heading for heading, _ in _columns(metric)]
     for record in records:
         yield _fitted(_name(record, records), width)
-        names = (metric_heading(metric), *COLUMNS)
         cells = zip(names, _cells(record, level, records, metric), strict=True)
-        figures = [f"{n}: {cell}".replace(" ", _KEPT) for n, cell in cells if cell != "-"]
+        figures = [f"{n}: {cell}".replace(" ", _KEPT) for n, cell in cells if cell != MISSING]
         yield _fitted("; ".join(figures), width, "  ")
 
 
 def _legend(metric: Metric) -> str:
-    return (
-        f"speed-up: of {metric_heading(metric)} over no speculation; AL: accept length, tokens a "
-        "verify; first: accept rate at position 1; TTFT, TPOT: p50 in ms"
-    )
+    """Explain the columns; neighbours with one explanation share it."""
+    entries = entries_in("terminal")
+    parts = []
+    for legend, group in groupby(entries, key=lambda entry: entry.legend):
+        names = ", ".join(entry.short for entry in group)
+        parts.append(f"{names}: {legend.format(metric=metric_heading(metric))}")
+    return "; ".join(parts)
 
 
 def _fitted(text: str, width: int, indent: str = "") -> str:
@@ -133,16 +141,12 @@ def _name(record: TrialRecord, beside: list[TrialRecord]) -> str:
 
 
 def _cells(record: TrialRecord, level: str, beside: list[TrialRecord], metric: Metric) -> list[str]:
-    """The throughput, then the cells of COLUMNS."""
+    """Return the cells of `_columns`; the baseline's speed-up is 1."""
     compared = record.role == "baseline" and len(beside) > 1
     figures = record.metrics.get(level, {})
     return [
-        number(figures.get(metric), 1, inf),
-        "1" if compared else number(figures.get("speedup"), 3, inf),
-        number(figures.get("accept_length"), 2, inf),
-        number(figures.get("accept_rate_first"), 2, inf),
-        number(figures.get("ttft_ms_p50"), 1, inf),
-        number(figures.get("tpot_ms_p50"), 2, inf),
+        "1" if compared and entry.name == "speedup" else entry.text(figures.get(entry.name))
+        for _, entry in _columns(metric)
     ]
 
 

@@ -7,8 +7,9 @@ from typing import Any
 from tuner.analysis.winner import read_objective
 from tuner.config.load_level import at, axis, parse_level
 from tuner.config.schema import Sweep
-from tuner.core.formatting import interval, number
+from tuner.core.formatting import interval
 from tuner.core.markdown import block, code, escaped, markdown_table
+from tuner.metrics.catalogue import MetricEntry, entries_in
 from tuner.runs.latency_limits import describe_broken_limits
 from tuner.runs.ledger import is_simulated
 from tuner.runs.records import TrialRecord
@@ -22,14 +23,6 @@ _ROLES = {
     "confirm": "The winner once more, on a server of its own.",
     "plain": "The winner's settings without speculation.",
     "abreast": "No speculation in every place at once: what servers side by side do to each other.",
-}
-_COLUMNS = {
-    "output_tok_s": "output tok/s",
-    "decode_tok_s": "decode tok/s",
-    "accept_length": "accept length",
-    "cycle_ms": "cycle ms",
-    "ttft_ms_p50": "TTFT p50 ms",
-    "tpot_ms_p50": "TPOT p50 ms",
 }
 
 
@@ -62,24 +55,20 @@ def trial_note(record: TrialRecord, sweep: Sweep) -> str:
 
 
 def _figures(metrics: Mapping[str, Mapping[str, Any]]) -> str:
+    entries = entries_in("dashboard")
     rows = [
-        [level, *(_figure(figures.get(name)) for name in _COLUMNS), _speedup(figures)]
-        for level, figures in metrics.items()
+        [level, *(_cell(entry, figures) for entry in entries)] for level, figures in metrics.items()
     ]
-    return markdown_table(
-        [axis([parse_level(each) for each in metrics]), *_COLUMNS.values(), "speed-up (95 %)"],
-        rows,
-        0,
-    )
+    heading = axis([parse_level(level) for level in metrics])
+    return markdown_table([heading, *(entry.label for entry in entries)], rows, 0)
 
 
-def _figure(value: float | None) -> str:
-    return number(value, 2 if value is not None and abs(value) < 100 else 1, inf)
-
-
-def _speedup(figures: Mapping[str, Any]) -> str:
-    value, low, high = (figures.get(f"speedup{end}") for end in ("", "_low", "_high"))
-    return interval(value, low, high, 3)
+def _cell(entry: MetricEntry, figures: Mapping[str, Any]) -> str:
+    """Return the metric of a level; a speed-up with its interval."""
+    value = figures.get(entry.name)
+    if entry.name != "speedup":
+        return entry.text(value)
+    return interval(value, figures.get("speedup_low"), figures.get("speedup_high"), 3, inf)
 
 
 def _why(record: TrialRecord) -> str:

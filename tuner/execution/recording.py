@@ -15,7 +15,8 @@ from tuner.execution.launch import LaunchContext, LaunchResult, phase_config
 from tuner.execution.measurement import PointMeasurement, Windows
 from tuner.execution.progress import Phase
 from tuner.loadgen.client import count_outcome
-from tuner.metrics.level_metrics import speedup_figures, summarise
+from tuner.metrics.catalogue import summarise
+from tuner.metrics.level_metrics import speedup_figures
 from tuner.metrics.output_comparison import OutputComparison, judge, mark, worse
 from tuner.metrics.request_rate import served_elsewhere
 from tuner.metrics.samples import Window

@@ -1,4 +1,4 @@
-"""Raw samples in, the figures of one concurrency level out.
+"""Formulas of the metrics of one concurrency level, from its raw samples.
 
 Counts are summed before they are divided; no figure is a mean of ratios. What was not measured is
 None. Latencies, decode speed and cycle time are those of complete requests; tokens and throughput
@@ -9,69 +9,20 @@ import math
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import mean, median
-from types import MappingProxyType
 from typing import Any
 
 import numpy as np
 
-from tuner.metrics.request_rate import overload_figures
 from tuner.metrics.samples import GpuTrace, RequestSample, Window
 from tuner.metrics.statistics import (
     Interval,
-    Metric,
-    complete,
     decode_time,
     decode_tok_s,
-    throughput_interval,
 )
 
 PERCENTILES = (50, 90, 99)
 LENGTHS = (0, 512, 2048, 8192, 32768)
 """Prompt tokens at which the parts of `by_length` begin."""
-
-
-def summarise(
-    windows: Sequence[Window],
-    num_steps: int | None,
-    eagle_topk: int | None,
-    limits: Mapping[str, float] = MappingProxyType({}),
-) -> dict[str, Any]:
-    """The metrics of a ledger line for one concurrency level.
-
-    `num_steps` and `eagle_topk` are the point's, None without speculation. Times are in ms, rates
-    in tokens per second; `decode_tok_s` leaves out all tokens of a request's first chunk, which
-    is one token where the engine sends the prefill's token by itself. `limits` are those of
-    `search.limits`; `goodput_request_s` is None without any.
-    """
-    samples = [sample for window in windows for sample in window.samples]
-    whole = complete(windows)
-    wall = sum(window.wall_s for window in windows)
-    throughput = throughput_interval(windows)
-    return {
-        "output_tok_s": throughput and throughput.value,
-        "output_tok_s_low": throughput and throughput.low,
-        "output_tok_s_high": throughput and throughput.high,
-        "decode_tok_s": decode_tok_s(whole),
-        **_acceptance(samples, num_steps, eagle_topk),
-        "cycle_ms": _cycle_ms(whole, num_steps),
-        **_latencies(whole),
-        "prompt_tokens": _sum_known(sample.prompt_tokens for sample in samples),
-        "completion_tokens": sum(sample.tokens for sample in samples),
-        "windows": len(windows),
-        "cached_share": _cached_share(samples),
-        "requests": len(samples),
-        "failed_requests": len(samples) - len(whole),
-        "wall_s": wall,
-        "request_s": len(whole) / wall if whole and wall > 0 else None,
-        "goodput_request_s": _goodput(whole, wall, limits),
-        **overload_figures(windows),
-        "client_cpu_share": sum(w.client_cpu_s for w in windows) / wall if wall > 0 else None,
-        "engine_accept_length": _engine_figure(samples, "spec_accept_length"),
-        "engine_accept_rate": _engine_figure(samples, "spec_accept_rate"),
-        **gpu_figures(windows),
-        "by_kind": by_kind(windows, num_steps, eagle_topk),
-        "by_length": by_length(windows, num_steps, eagle_topk),
-    }
 
 
 def by_kind(
@@ -101,7 +52,7 @@ def by_length(
     return {
         name: {
             **_of_some(samples, num_steps, eagle_topk),
-            "ttft_ms_p50": _latencies([s for s in samples if s.error is None])["ttft_ms_p50"],
+            "ttft_ms_p50": latencies([s for s in samples if s.error is None])["ttft_ms_p50"],
         }
         for name, samples in zip(names, parts, strict=True)
         if samples
@@ -116,8 +67,8 @@ def _of_some(
         "requests": len(samples),
         "decode_tok_s": decode_tok_s([s for s in samples if s.error is None]),
         "accept_length": accept_length(samples),
-        "accept_rate": _accept_rate(samples, num_steps, eagle_topk),
-        "accept_rate_first": _first(_rates_by_position(samples, None)),
+        "accept_rate": accept_rate(samples, num_steps, eagle_topk),
+        "accept_rate_first": accept_rate_first(samples),
     }
 
 
@@ -127,19 +78,7 @@ def accept_length(samples: Sequence[RequestSample]) -> float | None:
     return 1 + correct / verifies if verifies else None
 
 
-def _acceptance(
-    samples: Sequence[RequestSample], num_steps: int | None, eagle_topk: int | None
-) -> dict[str, Any]:
-    rates = _rates_by_position(samples, num_steps)
-    return {
-        "accept_length": accept_length(samples),
-        "accept_rate": _accept_rate(samples, num_steps, eagle_topk),
-        "accept_rate_first": _first(rates),
-        "accept_rate_by_position": rates,
-    }
-
-
-def _accept_rate(
+def accept_rate(
     samples: Sequence[RequestSample], num_steps: int | None, eagle_topk: int | None
 ) -> float | None:
     """Accepted of all drafted tokens; None but for chains."""
@@ -147,6 +86,12 @@ def _accept_rate(
     if not verifies or not num_steps or eagle_topk != 1:
         return None
     return _correct(samples) / (verifies * num_steps)
+
+
+def accept_rate_first(samples: Sequence[RequestSample]) -> float | None:
+    """Return the share of verifies that accepted one draft or more."""
+    rates = rates_by_position(samples, None)
+    return rates[0] if rates else None
 
 
 def _verifies(samples: Iterable[RequestSample]) -> int:
@@ -157,7 +102,7 @@ def _correct(samples: Iterable[RequestSample]) -> int:
     return sum(sample.spec.correct_drafts for sample in samples if sample.spec)
 
 
-def _rates_by_position(
+def rates_by_position(
     samples: Sequence[RequestSample], num_steps: int | None
 ) -> list[float] | None:
     """P(accepted >= j) for j = 1..num_steps, or up to what was ever accepted without num_steps.
@@ -204,11 +149,7 @@ def _histogram_from_chunks(sample: RequestSample) -> tuple[int, ...] | None:
     return tuple(accepted.count(k) for k in range(max(accepted) + 1))
 
 
-def _first(rates: list[float] | None) -> float | None:
-    return rates[0] if rates else None
-
-
-def _cycle_ms(whole: Sequence[RequestSample], num_steps: int | None) -> float | None:
+def cycle_ms(whole: Sequence[RequestSample], num_steps: int | None) -> float | None:
     """Mean time of a draft-verify cycle; of a token without speculation.
 
     A first chunk of more than one token holds verifies from before the clock starts; they are
@@ -230,7 +171,7 @@ def _cycle_ms(whole: Sequence[RequestSample], num_steps: int | None) -> float | 
     return seconds / cycles * 1000 if cycles and seconds > 0 else None
 
 
-def _latencies(whole: Sequence[RequestSample]) -> dict[str, float | None]:
+def latencies(whole: Sequence[RequestSample]) -> dict[str, float | None]:
     """TTFT, TPOT, ITL, end to end and the wait to be sent. ITL: a chunk's gap, shared evenly by its
     tokens. Of requests that come at a rate, TTFT and end to end begin when they came."""
     decodes = [decode_time(sample) for sample in whole]
@@ -253,7 +194,7 @@ def _latencies(whole: Sequence[RequestSample]) -> dict[str, float | None]:
     return metrics
 
 
-def _engine_figure(samples: Sequence[RequestSample], name: str) -> float | None:
+def engine_figure(samples: Sequence[RequestSample], name: str) -> float | None:
     """The engine's own ratio, weighted by verifies, which its counts are divided by."""
     pairs = [
         (sample.spec.verify_ct, float(sample.engine_figures[name]))
@@ -264,7 +205,7 @@ def _engine_figure(samples: Sequence[RequestSample], name: str) -> float | None:
     return sum(weight * value for weight, value in pairs) / verifies if verifies else None
 
 
-def _goodput(
+def goodput(
     whole: Sequence[RequestSample], wall: float, limits: Mapping[str, float]
 ) -> float | None:
     """Requests a second that each kept every limit by itself, whatever its percentile.
@@ -288,7 +229,7 @@ def _goodput(
     return good / wall
 
 
-def _cached_share(samples: Sequence[RequestSample]) -> float | None:
+def cached_share(samples: Sequence[RequestSample]) -> float | None:
     """Prompt tokens that the prefix cache had; None where the engine does not say."""
     told = [
         (each.cached_tokens, each.prompt_tokens)
@@ -299,7 +240,7 @@ def _cached_share(samples: Sequence[RequestSample]) -> float | None:
     return sum(cached for cached, _ in told) / prompts if prompts else None
 
 
-def _sum_known(counts: Iterable[int | None]) -> int | None:
+def sum_known(counts: Iterable[int | None]) -> int | None:
     known = [count for count in counts if count is not None]
     return sum(known) if known else None
 
@@ -386,11 +327,6 @@ def _energy(windows: Sequence[Window]) -> float | None:
     known = [joules for joules in spent if joules is not None]
     whole = bool(windows) and all(window.gpus for window in windows) and len(known) == len(spent)
     return sum(known) if whole else None
-
-
-def metric_heading(metric: Metric) -> str:
-    """What a column of it is headed: `output tok/s`, `decode tok/s`."""
-    return f"{metric.removesuffix('_tok_s')} tok/s"
 
 
 def speedup_figures(ratio: Interval | None) -> dict[str, float | None]:

@@ -6,7 +6,7 @@ from tuner.analysis.winner import broken_by, divergent_outputs, is_refuted
 from tuner.config.load_level import Level, at, axis, listed
 from tuner.core.formatting import change, count, interval, number, ratio
 from tuner.core.markdown import code, escaped, markdown_table
-from tuner.metrics.level_metrics import metric_heading
+from tuner.metrics.catalogue import metric_heading
 from tuner.metrics.statistics import Interval
 from tuner.report.baselines import describe_drift
 from tuner.report.cycle import why_it_loses

@@ -14,7 +14,7 @@ from tuner.core.files import write_text
 from tuner.core.formatting import MISSING, ratio
 from tuner.core.markdown import block, code, markdown_table
 from tuner.engines import make_engine
-from tuner.metrics.level_metrics import metric_heading
+from tuner.metrics.catalogue import metric_heading
 from tuner.report.answer import throughput
 from tuner.search.objective import objective
 from tuner.server.base import AdaptiveSpeculation, Command

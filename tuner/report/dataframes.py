@@ -19,6 +19,7 @@ from tuner.config.field_types import UNSET
 from tuner.config.load_level import Level, Rate, columns, level_in
 from tuner.config.point import Point
 from tuner.config.schema import ObjectiveSpec
+from tuner.metrics.catalogue import CATALOGUE
 from tuner.metrics.level_metrics import accept_length
 from tuner.metrics.samples import RequestSample, Window
 from tuner.metrics.statistics import decode_time, output_tok_s
@@ -47,8 +48,6 @@ _NUMBERS = (
 _FACTS = ("outcome", "failure", "message", "engine", "engine_version", "launch_id")
 _PLACE = ("place", "host", "alone")
 _TIMES = ("launch_s", "measured_s", "started")
-_PARTS = ("accept_rate_by_position", "by_kind", "by_length")
-"""Metrics that are no single number; the first two have frames of their own."""
 Row = dict[str, Any]
 
 
@@ -73,12 +72,16 @@ def _place(record: TrialRecord) -> Row:
 
 
 def metrics_frame(records: Sequence[TrialRecord]) -> pd.DataFrame:
-    """One row per trial and level, with the trial's dimensions; metrics sorted by name."""
+    """One row per trial and level, with the trial's dimensions; metrics sorted by name.
+
+    Metrics that are not a single number have frames of their own.
+    """
     env, flags = _names(records)
+    parts = {entry.name for entry in CATALOGUE if not entry.is_number}
     rows: list[Row] = []
     for record in records:
         for level, figures in metrics_by_level(record):
-            single = {name: value for name, value in figures.items() if name not in _PARTS}
+            single = {name: value for name, value in figures.items() if name not in parts}
             rows.append({**_trial(record, env, flags), **columns(level), **single})
     dimensions = [*_trial_columns(env, flags), *LEVEL]
     metrics = sorted({name for row in rows for name in row} - set(dimensions))

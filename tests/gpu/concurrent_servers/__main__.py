@@ -42,7 +42,7 @@ from tuner.core.errors import EngineFailure, UserError
 from tuner.engines import make_engine
 from tuner.execution.launch import load_at
 from tuner.loadgen.client import judge, run_window
-from tuner.metrics.level_metrics import summarise
+from tuner.metrics.catalogue import summarise
 from tuner.metrics.samples import Request
 from tuner.metrics.statistics import mean_interval, ratio_of_rounds
 from tuner.server.base import Engine, Server, ServerConfig, server_config

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from tuner.analysis.run_results import Result, RunView
-from tuner.metrics.level_metrics import metric_heading
+from tuner.metrics.catalogue import metric_heading
 from tuner.report.figures import style
 from tuner.report.figures.cycle import cycle_parts
 from tuner.report.figures.load import speedup_by_load

@@ -7,7 +7,7 @@ from matplotlib.ticker import FixedLocator, NullFormatter
 
 from tuner.analysis.run_results import Result, RunView
 from tuner.config.load_level import Level, Rate, axis
-from tuner.metrics.level_metrics import metric_heading
+from tuner.metrics.catalogue import metric_heading
 from tuner.report.figures import style
 from tuner.report.figures.style import LINES, MARKERS, SERIES, Drawn
 
