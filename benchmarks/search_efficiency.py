@@ -154,7 +154,7 @@ def studied(spec: SearchSpec) -> Callable[[Landscape, Clock], None]:
             verdicts = clock.launch(proposal.point)
             study.tell(proposal, verdicts.pop(proposal.point))
             for point, verdict in verdicts.items():
-                study.tell_unasked(point, verdict)
+                study.add(point, verdict)
             clock.take(study.recommended())
 
     return search

@@ -143,7 +143,7 @@ def test_the_search_is_told_how_far_over_a_point_is(tmp_path: Path) -> None:
         proposal = study.propose()
         assert proposal is not None
         study.tell(proposal, verdict)
-    told = [each.constraints[FEASIBLE] for each in study.asked]
+    told = [each.constraints[FEASIBLE] for each in study.optuna_trials]
     assert (told[0], told[-1]) == (over.excess, 0.0)
     assert set(told) == {over.excess, 0.0}  # also where a point is asked for again
 

@@ -28,7 +28,6 @@ from tuner.execution.launch import LaunchContext
 from tuner.execution.local_executor import Slots
 from tuner.execution.progress import Phase
 from tuner.report.report import write_report
-from tuner.runner.observations import make_study
 from tuner.runner.sweep_run import begin_run, run_sweep
 from tuner.runs.run import Run
 from tuner.server.pid_file import footprints
@@ -138,13 +137,6 @@ def test_servers_side_by_side_share_nothing_and_what_decides_runs_alone(
     assert any(len(each["now"]["places"] or {}) == 2 for each in states if each["now"])
     report = write_report(run).read_text()
     assert "Candidates were measured in 2 places at the same time" in report
-    check_replay(loaded, run)
-
-
-def check_replay(loaded: LoadedSweep, run: Run) -> None:
-    notes: list[str] = []
-    make_study(loaded, run, notes.append)
-    assert notes == []
 
 
 def test_two_slots_are_always_at_work_and_find_the_same(tmp_path: Path) -> None:
@@ -248,5 +240,4 @@ def test_a_run_of_slots_survives_every_signal(tmp_path: Path, seal: str) -> None
     assert session(loaded.path, run.path, seal, 0, "never") == 0
     points = [json.dumps(each.point) for each in run.ledger().candidates]
     assert len(points) == len(set(points)) == 4
-    check_replay(loaded, run)
     assert left_behind(seal) == [] and footprints(run.logs) == []

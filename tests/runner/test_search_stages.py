@@ -48,14 +48,11 @@ def test_decisions_are_in_the_ledger_and_the_report_and_are_made_again(tmp_path:
     assert "## How it was searched" in report
     assert "the longest chain, settings as plain as can be" in report
 
-    notes: list[str] = []
-    study = make_study(loaded, run, notes.append)
-    assert notes == []
+    study = make_study(loaded, run)
     lines = run.trials_file.read_bytes().splitlines(keepends=True)
     run.trials_file.write_bytes(b"".join(lines[:2]))
     again = Listener()
     run_sweep(loaded, reopen_run(run.path, loaded, None), make_engine(loaded.sweep), again)
-    assert again.notes == [] or all("not what this version" not in note for note in again.notes)
     if rest and rest[0].role == "candidate":
         assert run.records()[2].at == rest[0].at
     assert study.handed_over is None

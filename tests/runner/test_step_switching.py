@@ -13,10 +13,8 @@ from tuner.engines import make_engine
 from tuner.execution.step_blocks import Blocks
 from tuner.preflight.plan import make_plan
 from tuner.report.report import write_report
-from tuner.runner.observations import to_observation
 from tuner.runner.sweep_run import begin_run, reopen_run, run_sweep
 from tuner.runs.run import Run
-from tuner.search.optuna_study import Study
 from tuner.simulator.performance import Performance, Speculation
 from tuner.simulator.presets import load_preset
 
@@ -150,13 +148,7 @@ def test_a_run_that_ends_in_the_middle_of_a_block_goes_on(tmp_path: Path, sample
     whole = run.records()
     assert result.trials == 6
     assert {each.at for each in whole[1:7]} == set(loaded.space.points)
-    history = [
-        (each.at, to_observation(each, loaded.sweep.search.objective)) for each in whole[1:7]
-    ]
-    unasked = [each.at for each in whole if not each.proposed]
-    assert len(unasked) == 4
-    study = Study(loaded.space, loaded.sweep.search, loaded.sweep.search.trials)
-    assert study.replay(history, unasked) == 0
+    assert sum(not each.proposed for each in whole) == 4
 
     # A crash while the block's lines are written: what is missing is measured first.
     lines = run.trials_file.read_bytes().splitlines(keepends=True)

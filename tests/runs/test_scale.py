@@ -45,7 +45,7 @@ def seconds(act: Callable[[Run], object], run: Run) -> float:
 def resumed(run: Run) -> None:
     loaded = load_sweep(run.sweep_file)
     with run.locked():
-        study = make_study(loaded, run, pytest.fail)
+        study = make_study(loaded, run)
         assert study.propose() is not None
 
 

@@ -155,7 +155,8 @@ def test_equal_measurements_give_equal_decisions() -> None:
     where = landscape("ll_cliff")
     _, whole = search(where, 3, cap=16)
     again = make(where, 3)
-    assert again.replay(whole.history[:9]) == 0
+    for (point, verdict), decision in zip(whole.history[:9], whole.decisions, strict=False):
+        again.add(point, verdict, decision)
     for point, verdict in whole.history[9:]:
         proposal = again.propose()
         assert proposal is not None
@@ -166,21 +167,19 @@ def test_equal_measurements_give_equal_decisions() -> None:
 def test_points_measured_along_count_as_known() -> None:
     """One launch for all chain lengths: the search goes on from all of them."""
     where = landscape("quickstart_noisy")
-    study, history, unasked = make(where, 0), [], []
+    study, again, known = make(where, 0), make(where, 0), set[Point]()
     for _ in range(3):
         proposal = study.propose()
         assert proposal is not None
         study.tell(proposal, where.measure(proposal.point, 0))
-        history.append((proposal.point, where.measure(proposal.point, 0)))
-        known = {point for point, _ in history}
+        again.add(proposal.point, where.measure(proposal.point, 0), proposal.decision)
+        known.add(proposal.point)
         for point in where.points:
             same = (point.env, point.draft_tp) == (proposal.point.env, proposal.point.draft_tp)
             if same and point.eagle_topk == 1 and point not in known:
-                study.tell_unasked(point, where.measure(point, 0))
-                history.append((point, where.measure(point, 0)))
-                unasked.append(point)
-    again = make(where, 0)
-    assert again.replay(history, unasked) == 0
+                study.add(point, where.measure(point, 0))
+                again.add(point, where.measure(point, 0))
+                known.add(point)
     one, other = study.propose(), again.propose()
     assert one is not None and other is not None
     assert one.point == other.point

@@ -1,4 +1,4 @@
-"""The search proposes what can be launched, once, and the same again after a resume."""
+"""The search proposes what can be launched, once."""
 
 from importlib.util import find_spec
 from pathlib import Path
@@ -83,24 +83,6 @@ def test_the_whole_space_is_reached_and_no_point_is_launched_twice(load, sampler
     assert len(points) == len(set(points)) == len(loaded.space.points)
 
 
-@pytest.mark.parametrize("sampler", ["tpe", "random", "nsga2", GP])
-def test_a_resumed_search_goes_on_like_an_undisturbed_one(load, sampler):
-    loaded = load(sampler)
-    undisturbed = run(make(loaded), 20)
-    resumed = make(loaded)
-    assert resumed.replay(undisturbed[:9]) == 0
-    assert undisturbed[:9] + run(resumed, 11) == undisturbed
-
-
-def test_points_that_optuna_would_not_propose_again_are_told_all_the_same(load):
-    loaded = load("tpe", SMALL)
-    history = [(point, measured(point)) for point in loaded.space.points[-5:]]
-    study = make(loaded)
-    assert study.replay(history) > 0
-    rest = {point for point, _ in run(study, 10_000)}
-    assert rest == set(loaded.space.points) - {point for point, _ in history}
-
-
 def test_another_seed_is_another_search(load):
     loaded = load("tpe")
     other = loaded.sweep.search.model_copy(update={"seed": 4})
@@ -122,7 +104,7 @@ def test_gp_launches_nothing_but_what_promises_most(load, sampler):
     values = sorted(measured(p).value or 0 for p in loaded.space.points)
     done = run(study, 24)
     assert max(verdict.value or 0 for _, verdict in done) >= values[-3]
-    labels = [trial.user_attrs.get("point") for trial in study.asked]
+    labels = [trial.user_attrs.get("point") for trial in study.optuna_trials]
     modelled = labels[labels.index(done[startup_trials(24)][0].label()) :]
     assert modelled == [point.label() for point, _ in done[startup_trials(24) :]]
 
@@ -145,13 +127,15 @@ def test_nsga2_has_an_objective_for_each_concurrency(load):
         study.tell(proposal, both(proposal.point))
         history.append((proposal.point, both(proposal.point)))
     assert len({point for point, _ in history}) == 24
-    shown = {t.user_attrs["point"]: t.values for t in study.asked if t.values}
+    shown = {t.user_attrs["point"]: t.values for t in study.optuna_trials if t.values}
     assert shown == {
         point.label(): [v.levels[1].speedup, v.levels[8].speedup] for point, v in history
     }
     again = Study(loaded.space, loaded.sweep.search, 24, levels=(1, 8))
-    assert again.replay(history) == 0
-    assert again.propose().point == study.propose().point
+    for point, observation in history:
+        again.add(point, observation)
+    values = [[o.levels[1].speedup, o.levels[8].speedup] for _, o in history]
+    assert [trial.values for trial in again.optuna_trials] == values
 
 
 def test_gp_without_torch_says_what_to_install(load, monkeypatch):
@@ -165,7 +149,7 @@ def test_the_sampler_learns_of_each_trial_what_it_was(load):
     """Told that an illegal or unlaunchable point is good, it would go there again."""
     loaded = load("tpe")
     study = make(loaded)
-    done, trials = run(study, 40), study.asked
+    done, trials = run(study, 40), study.optuna_trials
     verdicts = {point.label(): verdict for point, verdict in done}
 
     illegal = [each for each in trials if "point" not in each.user_attrs]

@@ -16,11 +16,11 @@ from tuner.runner.closing import (
     is_baseline_due,
 )
 from tuner.runner.context import SearchContext, sweep_progress
-from tuner.runner.observations import ledger_line, to_observation
+from tuner.runner.observations import to_observation
 from tuner.runner.slot_baselines import measure_abreast
 from tuner.runs.records import TrialRecord
 from tuner.runs.status import Ended, write_ended
-from tuner.search.asked import Proposal
+from tuner.search.optuna_study import Proposal
 from tuner.server.process import interrupts_deferred
 from tuner.workers.worker import ELSEWHERE
 
@@ -77,13 +77,11 @@ class _Candidates:
     """Too many did; nothing more is begun."""
     is_over: bool = False
     """Nothing more is proposed."""
-    held: list[Proposal] = field(init=False)
-    """Proposals that are made and not begun: those that a crash cut off, and one that waits for a
-    baseline."""
+    held: list[Proposal] = field(default_factory=list)
+    """Proposals that are not begun: a baseline comes first."""
 
     def __post_init__(self) -> None:
         self.flight = TrialPool(self.search.bench.alone)
-        self.held = list(self.search.study.pending)
 
     def go_on(self) -> bool:
         """Begin what can be begun, wait for one that ends; False where nothing is left to do."""
@@ -175,24 +173,14 @@ class _Candidates:
             claimed = (e for e in points[1:] if search.together.claim(e, search.wanted))
             points = (point, *claimed)
         race = search.races.next(point, decision)
-        known = ledger_line(proposal.asked) if self._is_beside_others(proposal) else None
         launches: Launches[Sequence[TrialRecord]]
         if len(points) > 1:
-            shared = SharedTrial(points, search.baseline, decision=decision, race=race, known=known)
+            shared = SharedTrial(points, search.baseline, decision=decision, race=race)
             launches = launches_together(bench, shared)
         else:
-            asked = TrialRequest("candidate", point, decision, race=race, known=known)
+            asked = TrialRequest("candidate", point, decision, race=race)
             launches = _one(search, asked)
         self.flight.begin(_Going(proposal, points, search.pace.clock.monotonic()), launches)
-
-    def _is_beside_others(self, proposal: Proposal) -> bool:
-        """Whether its line must say what was known and drawn: the lines above it do not. Of a
-        worker no line can: part of it was another's."""
-        if self.search.together is not None:
-            return False
-        asked = proposal.asked
-        plain = asked.after == len(self.search.bench.run.ledger().candidates)
-        return not plain or bool(asked.beside or asked.drawn) or self.flight.places.count > 1
 
     def _told(self, going: _Going, records: Sequence[TrialRecord]) -> None:
         """Tell the study and whoever listens."""
@@ -227,7 +215,7 @@ def _tell_unasked(search: SearchContext, records: Sequence[TrialRecord]) -> None
     for record in records:
         assert record.at is not None
         verdict = to_observation(record, search.bench.sweep.search.objective)
-        search.study.tell_unasked(record.at, verdict)
+        search.study.add(record.at, verdict)
 
 
 def _publish(

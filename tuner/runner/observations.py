@@ -15,9 +15,8 @@ from tuner.dashboard.shown import DashboardSchema
 from tuner.dashboard.study import StoredStudy, open_own_study
 from tuner.metrics.statistics import Interval
 from tuner.runs.latency_limits import describe_broken_limits, excess
-from tuner.runs.records import AskedLine, Before, DecisionLine, TrialRecord
+from tuner.runs.records import DecisionLine, TrialRecord
 from tuner.runs.run import Run
-from tuner.search.asked import ProposalContext
 from tuner.search.decision import Decision, Stage
 from tuner.search.observation import LevelFigures, Observation
 from tuner.search.optuna_storage import GIVE_URL, StorageUnusable
@@ -35,72 +34,41 @@ _NO_LEVELS: Mapping[Level, LevelFigures] = {}
 def make_study(
     loaded: LoadedSweep,
     run: Run,
-    note: Note,
     timed: Mapping[Point, float] | None = None,
     together: Worker | None = None,
 ) -> Study:
-    """The study where the ledger left it; `timed` is what the stage comm found.
+    """Return a study that knows every recorded trial; `timed` is the result of the stage comm.
 
-    A worker's study knows what its ledger and the others have, in no order that could be replayed.
+    A worker's study also knows what the other workers have measured.
     """
-    spec, candidates = loaded.sweep.search, run.ledger().candidates
-    extended = run.settings.wanted > run.settings.trials
+    spec = loaded.sweep.search
     study = Study(
         loaded.space,
         spec,
         run.settings.trials,
-        persists=extended,
+        persists=run.settings.wanted > run.settings.trials,
         timed=timed,
         levels=objective_levels(loaded.sweep),
     )
     if (baseline := run.ledger().baseline) is not None:
         study.tell_baseline(_levels(baseline))
-    own = {point: point for point in loaded.space.points}  # one object for each
-    lines = [(own.get(at, at), each) for each in candidates if (at := each.at) is not None]
-    whole = study.reads_levels
-    measured = [(at, to_observation(each, spec.objective, levels=whole)) for at, each in lines]
+    points = {point: point for point in loaded.space.points}  # one object for each
+    measured = []
+    for record in run.ledger().candidates:
+        if (point := record.at) is None:
+            continue
+        point = points.get(point, point)
+        observation = to_observation(record, spec.objective, levels=study.reads_levels)
+        study.add(point, observation, _decision(point, record.decision))
+        measured.append((point, observation))
     if together is not None:
-        for point, verdict in measured:
-            study.tell_unasked(point, verdict)
         together.begin(study, measured, spec.max_failures)
-        return study
-    unasked = {point for point, record in lines if not record.proposed}
-    asked = {point: _asked(record.asked) for point, record in lines if record.asked is not None}
-    decided = {
-        point: _decision(point, record.decision)
-        for point, record in lines
-        if record.decision is not None
-    }
-    if differing := study.replay(measured, unasked, asked, decided):
-        note(
-            f"{differing} of {len(measured)} earlier points are not what this version of specbench "
-            "proposes; they count, but the run is not what an undisturbed one would have been"
-        )
     return study
 
 
-def ledger_line(asked: ProposalContext) -> AskedLine:
-    """What a proposal rests on, as its ledger line keeps it."""
-    beside = [
-        Before(number=each.number, after=each.after, along=[p.to_json() for p in each.along])
-        for each in asked.beside
-    ]
-    along = [point.to_json() for point in asked.along]
-    drawn = list(map(list, asked.drawn))
-    return AskedLine(
-        number=asked.number, after=asked.after, along=along, beside=beside, drawn=drawn
-    )
-
-
-def _asked(line: AskedLine | Before) -> ProposalContext:
-    along = tuple(map(Point.from_json, line.along))
-    if isinstance(line, Before):
-        return ProposalContext(line.number, line.after, along)
-    beside, drawn = tuple(map(_asked, line.beside)), tuple(map(tuple, line.drawn))
-    return ProposalContext(line.number, line.after, along, beside, drawn)
-
-
-def _decision(point: Point, line: DecisionLine) -> Decision:
+def _decision(point: Point, line: DecisionLine | None) -> Decision | None:
+    if line is None:
+        return None
     predicted = None
     if line.predicted is not None:
         predicted = Interval(line.predicted, line.predicted_low, line.predicted_high)

@@ -42,7 +42,7 @@ def search_all(
     prompts = len(loaded.prompts)
     baseline = _baseline(bench, _wanted(loaded, run), pace, progress, prompts, confirmed=confirmed)
     left = narrowed_by_comm(loaded, bench, budget, progress, here=here)
-    study = make_study(left.loaded, run, progress.note, left.timed, together)
+    study = make_study(left.loaded, run, left.timed, together)
     blocks, wanted = Blocks.of(bench.engine, left.loaded), _wanted(left.loaded, run)
     if (said := describe_progress(begun, left.loaded.space, wanted)) is not None:
         progress.note(said)

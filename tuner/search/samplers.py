@@ -1,13 +1,22 @@
 """The samplers of `search.sampler`, each made anew and seeded for every proposal."""
 
-from collections.abc import Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from optuna.distributions import BaseDistribution
-from optuna.samplers import BaseSampler, GPSampler, NSGAIISampler, RandomSampler, TPESampler
+from optuna.exceptions import ExperimentalWarning
+from optuna.samplers import (
+    BaseSampler,
+    GPSampler,
+    NSGAIISampler,
+    PartialFixedSampler,
+    RandomSampler,
+    TPESampler,
+)
 from optuna.study import Study
 from optuna.trial import FrozenTrial, TrialState, create_trial
 
@@ -125,6 +134,13 @@ def model_sampler(
 def generation_sampler(seed: int, trials: int) -> BaseSampler:
     """NSGA-II, which draws its first generation at random by itself."""
     return NSGAIISampler(seed=seed, population_size=population_size(trials))
+
+
+def fixed_sampler(values: Mapping[str, Any], sampler: BaseSampler) -> BaseSampler:
+    """Return a sampler that suggests these values. NSGA-II counts the trial to its generation."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", ExperimentalWarning)
+        return PartialFixedSampler(dict(values), sampler)
 
 
 def combination(space: Space, point: Point) -> dict[str, Any]:

@@ -121,7 +121,7 @@ class Worker:
                 continue
             self._heard.add(each.number)
             if each.worker != self.fleet.worker and self._study is not None:
-                self._study.tell_unasked(each.point, each.verdict)
+                self._study.add(each.point, each.verdict)
         self._write()
         return True
 
