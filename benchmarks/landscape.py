@@ -396,7 +396,7 @@ def _read_table(path: Path, levels: tuple[int, ...]) -> dict[Point | None, Row]:
         if record["role"] in ("confirm", "plain") or (point is None and None in table):
             continue
         launch = (record["launch_s"] or 0.0) / 3600
-        measured = read_record(record, f"{path}:{number}")
+        measured = read_record(line, f"{path}:{number}")
         if record["outcome"] != "ok":
             table[point] = Row(str(record["failure"]), launch, measured)
             continue

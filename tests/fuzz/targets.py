@@ -11,6 +11,7 @@ import shutil
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -97,7 +98,7 @@ def cut_ledger(draw: random.Random, folder: Path) -> None:
     """Cut anywhere: every whole line counts, and the rest is told."""
     whole = _ledger(folder).encode()
     data = whole[: draw.randint(0, len(whole))]
-    found = parse_ledger(data, folder / "trials.jsonl")
+    found = parse_ledger(BytesIO(data), folder / "trials.jsonl")
     rest = data.rpartition(b"\n")[2]
     if len(found.records) != data.count(b"\n") or (found.note is not None) != bool(rest):
         raise Silent("a cut ledger")
@@ -118,7 +119,7 @@ def wrong_ledger(draw: random.Random, folder: Path) -> None:
         case _:
             del record[draw.choice(["trial", "role", "outcome", "launch_id", "engine", "metrics"])]
             lines[at] = json.dumps(record) + "\n"
-    parse_ledger("".join(lines).encode(), folder / "trials.jsonl")
+    parse_ledger((line.encode() for line in lines), folder / "trials.jsonl")
     raise Silent("a ledger that no specbench wrote")
 
 

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from tests.report.make_run import SIMULATED, SWEEP, Trial, chain, make_run
+from tuner.analysis import cycle_breakdown
 from tuner.analysis.cycle_breakdown import DRAFT, DRAFTED, ONCE, PLAIN, TOKENS, Cycles
 from tuner.analysis.run_results import RunView
 from tuner.config.point import Point
@@ -396,3 +397,17 @@ def test_the_committed_run_has_its_section_and_figure(tmp_path: Path) -> None:
     drawn = cycle_parts(findings, tmp_path)
     assert drawn is not None
     ET.parse(tmp_path / "cycle.svg")
+
+
+def test_model_of_cycles_is_fitted_to_the_best_settings(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time of a fit grows with the cube of the settings."""
+    monkeypatch.setattr(cycle_breakdown, "MOST_SETTINGS", 1)
+    ll = (("NCCL_PROTO", "LL"),)
+    points = [chain(1), chain(2, env=ll), chain(3), chain(4, env=ll)]
+    trials = [Trial(point, 100.0 + n) for n, point in enumerate(points)]
+    ranked = RunView(make_run(tmp_path, [Trial(None, 90.0), *trials])).ranked
+    fitted = cycle_breakdown.modelled(ranked)
+    assert {result.point.env for result in fitted if result.point} == {ll}
+    assert fitted[0] is ranked[0] and len(fitted) == 2

@@ -9,7 +9,7 @@ import pytest
 from tests.report.make_run import SWEEP, Trial, chain, make_run
 from tuner.analysis.run_results import RunView
 from tuner.config.point import Point
-from tuner.report.figures import style
+from tuner.report.figures import figures, style
 from tuner.report.figures.figures import acceptance_by_position, draw_figures
 from tuner.report.figures.load import chosen, speedup_by_load
 from tuner.report.figures.steps import series, with_gaps
@@ -127,3 +127,13 @@ def test_many_levels_are_thinned_to_four_panels(tmp_path: Path) -> None:
     drawn = (run.figures / "speedup.svg").read_text()
     shown = [level for level in levels if f">concurrency {level}<" in drawn]
     assert shown == [1, 4, 8, 32]
+
+
+def test_trials_of_a_long_run_are_thinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(figures, "MOST_TRIALS", 3)
+    run = make_run(
+        tmp_path, [Trial(None, 100.0), *(Trial(chain(n), 100.0 + n) for n in range(1, 7))]
+    )
+    draw_figures(RunView(run), tmp_path)
+    figure = ET.parse(tmp_path / "history.svg")
+    assert "trial, one of 2" in "".join(figure.getroot().itertext())

@@ -38,7 +38,6 @@ OWNERS = {
     "jinja2": {"report"},
     "markdown_it": {"report"},
     "matplotlib": {"report", "compare"},
-    "msgspec": {"runs"},  # trials.jsonl
     "numpy": {"metrics", "search"},
     "optuna": {"search", "workers", "dashboard"},
     "optuna_dashboard": {"dashboard"},

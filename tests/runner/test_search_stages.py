@@ -64,7 +64,7 @@ def test_an_older_ledger_has_no_decisions_and_is_read(tmp_path: Path) -> None:
     run_sweep(loaded, run, make_engine(loaded.sweep), Listener())
     line = json.loads(run.trials_file.read_text().splitlines()[1])
     assert line.pop("decision") is None
-    assert read_record(line, "trials.jsonl:2").decision is None
+    assert read_record(json.dumps(line), "trials.jsonl:2").decision is None
     assert "How it was searched" not in write_report(run).read_text()
 
 

@@ -1,6 +1,7 @@
 """The run folder survives crashes and tells what is wrong with it, by line."""
 
 import json
+import math
 import re
 import subprocess
 import sys
@@ -117,10 +118,10 @@ def test_reading_does_not_cut_the_line_that_another_process_is_writing(run: Run)
     ("line", "message"),
     [
         ("{not json}", "not JSON"),
-        ("[1]", "no JSON object"),
+        ("[1]", "not a JSON object"),
         ("", "not JSON"),
         (json.dumps(record(0).model_dump()), "trial 0 comes after 0"),
-        (json.dumps({**record(1).model_dump(), "format": 2}), "upgrade it"),
+        (json.dumps({**record(1).model_dump(), "format": 2}), "Upgrade specbench"),
         (json.dumps({**record(1).model_dump(), "outcome": "great"}), "outcome"),
         (json.dumps({**record(1).model_dump(), "surplus": 1}), "surplus"),
         (changed(point={}), "point: env: Field required"),
@@ -135,10 +136,15 @@ def test_reading_does_not_cut_the_line_that_another_process_is_writing(run: Run)
         (changed(metrics={"1": {"output_tok_s": "fast"}}), "output_tok_s is 'fast'"),
         (changed(metrics={"1": {"output_tok_s": [1]}}), "output_tok_s is"),
         (changed(metrics={"1": {"output_tok_s": True}}), "output_tok_s is 'True'"),
-        (changed(metrics={"1": {"output_tok_s": float("nan")}}), "not JSON"),
+        (changed(metrics={"1": {"output_tok_s": float("nan")}}), "output_tok_s is 'nan'"),
+        (changed(launch_s=float("nan")), "launch_s: "),
+        (changed(format=True), "format: "),
         (changed(metrics={"1": {"x": "huge"}}).replace('"huge"', "1e999"), "x is 'inf'"),
         (changed(metrics={"1": {"accept_rate_by_position": 0.5}}), "is no list"),
+        (changed(metrics={"1": {"accept_rate_by_position": [0.5, None]}}), "is 'None'"),
         (changed(metrics={"1": {"by_kind": {"chat": 1}}}), "no object of objects"),
+        (changed(metrics={"1": {"by_kind": {"chat": {"requests": "4"}}}}), "by_kind is '4'"),
+        (changed(metrics={"1": {"by_length": {"0-511": {"e": -math.inf}}}}), "by_length is '-inf'"),
         (changed(metrics={"1": {"speedup": 1.1}}), "speedup has no speedup_low"),
         (changed(command={"argv": "python"}), "command: argv"),
         (changed(started="yesterday"), "started"),

@@ -20,7 +20,6 @@ from tuner.metrics.drift import Baselines, Launched
 from tuner.metrics.level_metrics import speedup_figures
 from tuner.metrics.samples import Window
 from tuner.metrics.statistics import Interval, Metric, pooled
-from tuner.runs.lazy_line import LazyFigures
 from tuner.runs.ledger import Ledger
 from tuner.runs.raw_samples import RawSamples, held_out_samples, recorded_samples
 from tuner.runs.records import TrialRecord
@@ -148,11 +147,7 @@ def _held(
             continue
         ratio = beside(known.speedup(Launched(at, measured)), held_in(figures))
         if ratio is not None:
-            told = speedup_figures(ratio)
-            if isinstance(figures, LazyFigures):
-                found[str(level)] = figures.updated(told)
-            else:
-                found[str(level)] = {**figures, **told}
+            found[str(level)] = {**figures, **speedup_figures(ratio)}
     return found
 
 

@@ -1,7 +1,7 @@
 """What a run has found: read from its folder, for the screen, `--json` and reports."""
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -109,7 +109,7 @@ class Result:
             "by_kind": kinds_json(self.by_kind),
             "launches": self.launches,
             "trials": self.trials,
-            "outputs": {level: each.model_dump() for level, each in self.outputs.items()},
+            "outputs": {level: asdict(each) for level, each in self.outputs.items()},
             "far_outputs": [each.point for each in self.far],
             **({} if self.task is None else {"task": self.task}),
             **self.limits.to_json(),

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from tuner.config.dimensions import DIMENSIONS, DRAFT_TP, SETTINGS_WEIGHT
@@ -10,21 +10,6 @@ from tuner.config.field_types import FlagValue
 from tuner.core.errors import printable
 
 DraftTp = int | Literal["target"]
-
-
-class PointJson(dict[str, Any]):
-    """What `Point.to_json` gives, and the point that it is of: not made anew for each question."""
-
-    __slots__ = ("point",)
-
-    def __init__(self, point: "Point", env: dict[str, str], flags: dict[str, FlagValue]) -> None:
-        """`env` and `flags` are the point's own, and may be those of others that have the same."""
-        super().__init__(
-            **{dimension.name: getattr(point, dimension.name) for dimension in DIMENSIONS},
-            env=env,
-            flags=flags,
-        )
-        self.point = point
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,29 +27,10 @@ class Point:
     draft_tp: DraftTp | None = None
     env: tuple[tuple[str, str], ...] = ()
     flags: tuple[tuple[str, FlagValue], ...] = ()
-    _hash: int | None = field(default=None, init=False, repr=False, compare=False)
-
-    def __hash__(self) -> int:
-        """Points are looked up far more often than they are made."""
-        if self._hash is None:
-            found = hash((*self._shape, self.env, self.flags))
-            object.__setattr__(self, "_hash", found)
-            return found
-        return self._hash
-
-    def __reduce__(self) -> tuple[type["Point"], tuple[Any, ...]]:
-        """Without its hash, which is another one in another process."""
-        return Point, (*self._shape, self.env, self.flags)
-
-    @property
-    def _shape(self) -> tuple[Any, ...]:
-        return tuple(getattr(self, dimension.name) for dimension in DIMENSIONS)
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> "Point":
         """The point that `to_json` wrote."""
-        if isinstance(data, PointJson):
-            return data.point
         return cls(
             **{dimension.name: data.get(dimension.name) for dimension in DIMENSIONS},
             env=tuple(sorted(data["env"].items())),

@@ -278,7 +278,7 @@ def _line(
 
 
 def _counts(comparison: OutputComparison) -> OutputCounts:
-    return OutputCounts.model_validate(comparison.to_json())
+    return OutputCounts(**comparison.to_json())
 
 
 def far_note(outputs: Mapping[str, OutputsLine]) -> list[dict[str, str]]:

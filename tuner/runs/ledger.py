@@ -1,21 +1,13 @@
 """Reading trials.jsonl."""
 
-import gc
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from io import BytesIO
 from pathlib import Path
-from typing import Any, BinaryIO, TypeVar
-
-from pydantic_core import from_json
+from typing import Any, TypeVar
 
 from tuner.config.schema import Sweep
 from tuner.core.errors import UserError
-from tuner.runs.candidate_line import read_candidate
-from tuner.runs.compact import compact
-from tuner.runs.lazy_line import Line
 from tuner.runs.records import SIMULATED, TrialRecord, read_record
 
 Kept = TypeVar("Kept")
@@ -87,64 +79,30 @@ def is_simulated(records: Sequence[TrialRecord], sweep: Sweep) -> bool:
     return sweep.engine.is_simulated or any(each.engine == SIMULATED for each in records)
 
 
-AT_ONCE = 1 << 18
-"""Bytes of the file to read at a time: a line alone is often longer than Python's own number."""
+READ_BUFFER_BYTES = 1 << 18
+"""A line alone is often longer than Python's own buffer of 8 kB."""
 
 
-def parse_ledger(data: bytes | BinaryIO, path: Path) -> Ledger:
-    """The content of trials.jsonl; `path` is where it lies, for messages and for what is left
-    there. Raises UserError with FILE:LINE."""
-    with _collecting_nothing():
-        found = _parsed(BytesIO(data) if isinstance(data, bytes) else data, path)
-        if len(found.records) >= MANY:
-            gc.freeze()
-        return found
+def parse_ledger(lines: Iterable[bytes], path: Path) -> Ledger:
+    """Return the trials in the lines of trials.jsonl; `path` is for messages.
 
-
-@contextmanager
-def _collecting_nothing() -> Iterator[None]:
-    """Records are no garbage; to look through the ones so far again and again takes longer than to
-    read them."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
-MANY = 10_000
-"""Records that are left out of every later collection as well."""
-
-
-def _parsed(lines: Iterable[bytes], path: Path) -> Ledger:
+    A last line without a line break is left out with a note: the run ended while it was written.
+    Raises UserError with FILE:LINE for any other line that is not a trial.
+    """
     records: list[TrialRecord] = []
-    note, start = None, 0
+    note, size = None, 0
     for number, line in enumerate(lines, start=1):
+        where = f"{path}:{number}"
         if not line.endswith(b"\n"):
             note = (
-                f"{path}:{number}: the last line is not complete ({len(line)} bytes, from a "
+                f"{where}: the last line is not complete ({len(line)} bytes, from a "
                 "run that ended while writing it); that trial is not counted"
             )
             break
-        place = Line.of(line, path, start)
-        record = read_candidate(line, place) or _record(line, place, f"{path}:{number}")
+        record = read_record(line, where)
         if records and record.trial <= records[-1].trial:
-            message = f"trial {record.trial} comes after {records[-1].trial}, restore the file"
-            raise UserError(message, f"{path}:{number}")
+            last = records[-1].trial
+            raise UserError(f"trial {record.trial} comes after {last}. Restore the file.", where)
         records.append(record)
-        start += len(line)
-    return Ledger(tuple(records), note, start)
-
-
-def _record(line: bytes, place: Line, where: str) -> TrialRecord:
-    """Raises UserError with what is wrong with a line. JSON has no NaN; one that was read would
-    make every comparison with it false."""
-    try:
-        found = from_json(line, allow_inf_nan=False)
-    except ValueError as error:
-        raise UserError("this line is not JSON, restore it or remove it", where) from error
-    if not isinstance(found, dict):
-        raise UserError("this line is no JSON object, restore it or remove it", where)
-    return compact(read_record(found, where), place)
+        size += len(line)
+    return Ledger(tuple(records), note, size)

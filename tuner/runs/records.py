@@ -11,10 +11,10 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
-    field_serializer,
     field_validator,
     model_validator,
 )
+from pydantic.dataclasses import dataclass
 
 from tuner.config.dimensions import Dimension, with_dimensions
 from tuner.config.field_types import FlagValue, Strict
@@ -22,7 +22,6 @@ from tuner.config.load_level import RATE, parse_level
 from tuner.config.point import Point
 from tuner.core.errors import UserError
 from tuner.metrics.request_rate import SERVED
-from tuner.runs.lazy_line import BY_NAME, LISTS, Later
 
 # Parts of a ledger line that say where a trial was measured, and what was known when it was
 # proposed: needed where several are measured at a time.
@@ -85,7 +84,11 @@ PathInRun = Annotated[str, AfterValidator(in_the_folder)]
 """Of a file, relative to the run folder; `RunFolder.within` also looks where links lead."""
 
 
-class OutputCounts(Strict):
+_RECORD_PART = ConfigDict(extra="forbid", strict=True, allow_inf_nan=False)
+
+
+@dataclass(frozen=True, slots=True, config=_RECORD_PART)
+class OutputCounts:
     """What `measure.outputs.Comparison.to_json` writes."""
 
     prompts: int
@@ -98,7 +101,8 @@ class OutputCounts(Strict):
     tokens_to_part: float | None
 
 
-class OutputsLine(Strict):
+@dataclass(frozen=True, slots=True, config=_RECORD_PART)
+class OutputsLine:
     """Greedy outputs at one concurrency against the baseline's (docs/outputs.md)."""
 
     outcome: Literal["equal", "differ", "far", "not compared"]
@@ -237,7 +241,7 @@ class HeldOut(Strict):
 class TrialRecord(Strict):
     """A trial as the ledger keeps it. `metrics` is keyed by concurrency, as text."""
 
-    format: Literal[1] = 1
+    format: Annotated[int, Field(ge=1, le=FORMAT)] = FORMAT
     trial: int
     role: Role
     point: dict[str, Any] | None
@@ -310,18 +314,6 @@ class TrialRecord(Strict):
     def _are_numbers(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
         return refuse_odd_metrics(value)
 
-    @field_serializer("metrics")
-    def _whole_metrics(self, value: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-        return {level: dict(figures) for level, figures in value.items()}
-
-    @field_serializer("command")
-    def _whole_command(self, value: Mapping[str, Any] | None) -> dict[str, Any] | None:
-        return None if value is None else dict(value)
-
-    @field_serializer("outputs")
-    def _whole_outputs(self, value: Mapping[str, OutputsLine]) -> dict[str, Any]:
-        return {level: each.model_dump() for level, each in value.items()}
-
     @model_validator(mode="after")
     def _is_consistent(self) -> Self:
         if self.role in ("baseline", "abreast") and self.point is not None:
@@ -344,8 +336,6 @@ class TrialRecord(Strict):
     @property
     def divergent_outputs(self) -> str | None:
         """The first concurrency at which its outputs speak against it; None where none do."""
-        if isinstance(self.outputs, Later):  # those that speak against it are not left in the line
-            return None
         return next((level for level, each in self.outputs.items() if each.stops), None)
 
     @property
@@ -381,18 +371,34 @@ def _first_of(error: ValidationError) -> str:
     return f"{place}: {what}" if place else what
 
 
-def read_record(data: Mapping[str, Any], where: str) -> TrialRecord:
-    """A ledger line's object as a record. Raises UserError at `where`, FILE:LINE."""
-    if isinstance(found := data.get("format"), bool):  # true is 1 to Python
-        raise UserError("format is no number, restore the line or remove it", where)
-    if isinstance(found, int) and found > FORMAT:
-        raise UserError(
-            f"this line has format {found}, this specbench reads up to {FORMAT}: upgrade it", where
-        )
+def read_record(line: bytes | str, where: str) -> TrialRecord:
+    """Return the trial of a ledger line. Raises UserError at `where`, FILE:LINE."""
     try:
-        return TrialRecord.model_validate(dict(data))
+        return TrialRecord.model_validate_json(line)
     except ValidationError as error:
-        raise UserError(f"this is no line of a ledger: {_first_of(error)}", where) from error
+        raise UserError(_describe_broken_line(error), where) from error
+
+
+def _describe_broken_line(error: ValidationError) -> str:
+    """Return what is wrong with a line that is no trial, and the remedy."""
+    for mistake in error.errors():
+        if mistake["type"] == "json_invalid":
+            return "this line is not JSON. Restore it or remove it."
+        if mistake["type"] == "model_type":
+            return "this line is not a JSON object. Restore it or remove it."
+        found = mistake["input"]
+        if mistake["loc"] == ("format",) and isinstance(found, int) and found > FORMAT:
+            return (
+                f"this line has format {found}, and this specbench reads up to format {FORMAT}. "
+                "Upgrade specbench."
+            )
+    return f"this is not a line of a ledger: {_first_of(error)}"
+
+
+LISTS = frozenset({"accept_rate_by_position"})
+BY_NAME = frozenset({"by_kind", "by_length"})
+_SEVERAL = LISTS | BY_NAME
+"""Metrics that are not one number: a list of numbers, and numbers by the name of a part."""
 
 
 def refuse_odd_metrics(metrics: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
@@ -406,7 +412,9 @@ def refuse_odd_metrics(metrics: dict[str, dict[str, Any]]) -> dict[str, dict[str
 def _refuse_odd(figures: Mapping[str, Any]) -> None:
     """Raises ValueError where they are not the figures of one concurrency."""
     for name, figure in figures.items():
-        _require_figure(name, figure)
+        is_usual = type(figure) is float and math.isfinite(figure) and name not in _SEVERAL
+        if not (figure is None or is_usual):
+            _require_figure(name, figure)
     if figures.get("speedup") is not None and not {"speedup_low", "speedup_high"} <= {*figures}:
         raise ValueError("speedup has no speedup_low and speedup_high")
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from io import FileIO
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +19,11 @@ from tuner.core.errors import UserError
 from tuner.core.files import opened, read_bytes, write_json, write_text
 from tuner.core.secrets import hidden_values
 from tuner.metrics.samples_file import read_samples
-from tuner.runs.compact import compact
 from tuner.runs.crash_recovery import end_servers, hold, is_locked
-from tuner.runs.lazy_line import Line
-from tuner.runs.ledger import AT_ONCE, Ledger, parse_ledger
+from tuner.runs.ledger import READ_BUFFER_BYTES, Ledger, parse_ledger
 from tuner.runs.machine import machine_facts, read_machine
 from tuner.runs.model_configs import keep_configs, read_configs
-from tuner.runs.records import TrialRecord
+from tuner.runs.records import TrialRecord, read_record
 from tuner.runs.run_folder import RunFolder
 from tuner.runs.settings import RunSettings, read_settings
 from tuner.runs.status import forget_state
@@ -124,7 +121,7 @@ class Run(RunFolder):
         if self._held is not None:
             return self._held
         try:
-            with opened(self.trials_file, AT_ONCE) as lines:
+            with opened(self.trials_file, READ_BUFFER_BYTES) as lines:
                 return parse_ledger(lines, self.trials_file)
         except OSError as error:
             raise UserError(f"{error.strerror}, restore it", self.trials_file) from error
@@ -162,7 +159,7 @@ class Run(RunFolder):
             if not hold(file):
                 message = "another specbench is writing this run, wait for it or stop it"
                 raise UserError(message, self.path)
-            with opened(self.trials_file, AT_ONCE) as lines:
+            with opened(self.trials_file, READ_BUFFER_BYTES) as lines:
                 ledger = parse_ledger(lines, self.trials_file)
             if ledger.records:
                 sweep, text = self.sweep(), self.sweep_text()
@@ -183,13 +180,14 @@ class Run(RunFolder):
                     keep_configs(self.models_file, self.sweep(), self.settings.models)
 
     def append(self, *records: TrialRecord) -> None:
-        """Add a line each, on the disk when this returns. Only inside `locked`.
+        """Append a line per trial and wait until the lines are on the disk. Only inside `locked`.
 
-        Raises UserError where the disk is full, with the ledger as it was before.
+        Raises UserError if the disk is full; the ledger is then as it was before.
         """
         assert self._writing is not None and self._held is not None, "append is for a locked run"
-        said = [json.dumps(e.model_dump(), ensure_ascii=False, allow_nan=False) for e in records]
-        written = hidden_values("".join(f"{line}\n" for line in said)).encode("utf-8")
+        lines = [ledger_line(record) for record in records]
+        kept = [read_record(line, str(self.trials_file)) for line in lines]
+        written = "".join(f"{line}\n" for line in lines).encode("utf-8")
         before = self._writing.tell()
         left = memoryview(written)
         try:
@@ -202,12 +200,6 @@ class Run(RunFolder):
                 self._writing.seek(before)
             message = f"{error.strerror}, free some space and resume the run"
             raise UserError(message, self.trials_file) from error
-        lines = written.splitlines(keepends=True)
-        starts = accumulate(map(len, lines[:-1]), initial=before)
-        kept = [
-            compact(record.model_copy(), Line.of(line, self.trials_file, start))
-            for record, line, start in zip(records, lines, starts, strict=False)
-        ]
         self._held = Ledger((*self._held.records, *kept), size=before + len(written))
 
     def extend_to(self, trials: int) -> None:
@@ -218,6 +210,11 @@ class Run(RunFolder):
         except OSError as error:
             message = f"this cannot be written: {error.strerror}, give a run that can be"
             raise UserError(message, self.settings_file) from error
+
+
+def ledger_line(record: TrialRecord) -> str:
+    """Return a trial as JSON on one line, its secrets as `${NAME}`."""
+    return hidden_values(json.dumps(record.model_dump(), ensure_ascii=False, allow_nan=False))
 
 
 def synced(file: FileIO) -> None:
