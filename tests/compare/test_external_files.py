@@ -53,7 +53,7 @@ def test_each_format_has_its_rows(tmp_path: Path) -> None:
         jsonl(tmp_path / "results.jsonl", specforge()),
     ]
     comparison = compared(run.path, *files)
-    assert row(comparison, "B", "best candidate").figures.accept_rate == 0.5
+    assert row(comparison, "B", "best candidate").figures.metrics["accept_rate"] == 0.5
     assert row(comparison, "C", "best candidate").verdict.endswith("no tok/s in output.jsonl")
     assert row(comparison, "D", "no speculation").tok_s is not None
     assert not any(each.compared for each in comparison.rows)

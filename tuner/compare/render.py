@@ -11,14 +11,14 @@ from tuner.compare.columns import (
     NOT_COMPARABLE,
     REFERENCE,
     SLOWER,
+    Column,
     Row,
-    list_reasons,
-    speed_cells,
+    columns,
 )
 from tuner.compare.comparison import GATED, Comparison
 from tuner.compare.sources import BEST
 from tuner.config.load_level import named
-from tuner.core.formatting import text_table
+from tuner.core.formatting import MISSING, text_table
 from tuner.core.markdown import code, escaped, markdown_table
 from tuner.report.figures import style
 from tuner.report.html import inline_svg, page
@@ -29,14 +29,6 @@ CAVEAT = (
 )
 OVERALL = "best over all levels"
 """Of a run; a section's best candidate is the best at its level."""
-BEHIND = (
-    "configuration",
-    "accept rate",
-    "by position",
-    "cycle",
-    "energy per token",
-    "GPU memory, GiB",
-)
 
 
 def describe_verdict(row: Row) -> str:
@@ -64,23 +56,41 @@ def comparison_text(comparison: Comparison) -> str:
     if comparison.notes:
         lines += ["to know of the figures:", *(f"  {note}" for note in comparison.notes)]
     for (level, what), rows in comparison.groups():
-        short = [[*cells[:-1], cells[-1].split(":")[0]] for cells in map(speed_cells, rows)]
         lines += ["", f"{named(level)}, {_heading(what, rows)} (times in ms)"]
-        lines.append(text_table(_header(comparison), short))
-        lines += [line for row in rows for line in _behind(row)]
+        header = [_column_heading(column, comparison) for column in _in_table()]
+        cells = [[(column.brief or column.cell)(row) for column in _in_table()] for row in rows]
+        named_cells = [[row.run, *entries] for row, entries in zip(rows, cells, strict=True)]
+        lines.append(text_table(["run", *header], named_cells))
+        lines += [line for row in rows for line in _details(row)]
     if comparison.unshared:
         lines += ["", "not in all runs:", *(f"  {line}" for line in comparison.unshared)]
     return "\n".join([*lines, "", CAVEAT])
 
 
-def _behind(row: Row) -> Iterator[str]:
-    """The lines under a table that a terminal is too narrow to have in it."""
+def _details(row: Row) -> Iterator[str]:
+    """Yield the lines below a terminal's table: reasons, and the columns that do not fit."""
     if row.verdict.startswith(NOT_COMPARABLE):
         yield f"  {row.run} is {row.verdict}"
-    told = [row.configuration] if row.configuration not in (None, row.what) else []
-    told += [f"{name} {words}" for name, words in list_reasons(row)]
-    if told:
-        yield f"  {row.run}: {'; '.join(map(str, told))}"
+    shown = []
+    for column in columns():
+        words = column.cell(row)
+        if column.in_table or words in (MISSING, row.what):
+            continue
+        shown.append(words if column.heading == "configuration" else f"{column.heading} {words}")
+    if shown:
+        yield f"  {row.run}: {'; '.join(shown)}"
+
+
+def _in_table() -> list[Column]:
+    return [column for column in columns() if column.in_table]
+
+
+def _column_heading(column: Column, comparison: Comparison) -> str:
+    return column.heading.format(
+        metric=comparison.metric.removesuffix("_tok_s"),
+        reference=comparison.reference,
+        launch="launch (model time)" if comparison.simulated else "launch",
+    )
 
 
 def _heading(what: str, rows: Sequence[Row]) -> str:
@@ -118,20 +128,17 @@ def comparison_markdown(
         if told:
             lines += ["", heading, "", *(f"- {escaped(line)}" for line in told)]
     for (level, what), found in comparison.groups():
-        table = markdown_table(
-            [*map(escaped, _header(comparison))],
-            [[*map(escaped, speed_cells(row))] for row in found],
-            1,
-        )
+        details = [column for column in columns() if not column.in_table]
         lines += [
             "",
             f"## {named(level).capitalize()}, {escaped(_heading(what, found))}",
             "",
             "Times in ms.",
             "",
-            table,
+            _markdown_table(_in_table(), found, comparison, 1),
+            "",
+            _markdown_table(details, found, comparison, len(details) + 1),
         ]
-        lines += ["", markdown_table(["run", *BEHIND], [_behind_cells(row) for row in found], 7)]
     if comparison.unshared:
         lines += ["", "## Not in all runs", ""]
         lines += [f"- {escaped(line)}" for line in comparison.unshared]
@@ -145,16 +152,12 @@ def _bold(row: Row) -> str:
     return f"{escaped(place)}: **{escaped(word)}**{comma}{escaped(rest)}"
 
 
-def _behind_cells(row: Row) -> list[str]:
-    known = {"configuration": row.configuration or "-", **dict(list_reasons(row))}
-    return [row.run, *(escaped(known.get(name, "-")) for name in BEHIND)]
-
-
-def _header(comparison: Comparison) -> list[str]:
-    words = comparison.metric.removesuffix("_tok_s")
-    header = ["run", f"{words} tok/s", f"ratio to {comparison.reference}", "TTFT p50/p90/p99"]
-    launch = "launch (model time)" if comparison.simulated else "launch"
-    return [*header, "TPOT p50/p90/p99", "accept length", launch, "verdict"]
+def _markdown_table(
+    shown: Sequence[Column], rows: Sequence[Row], comparison: Comparison, numbers_from: int
+) -> str:
+    header = ["run", *(escaped(_column_heading(column, comparison)) for column in shown)]
+    cells = [[row.run, *(escaped(column.cell(row)) for column in shown)] for row in rows]
+    return markdown_table(header, cells, numbers_from)
 
 
 NAME = "ratios"

@@ -8,10 +8,10 @@ from typing import Protocol
 
 from tuner.analysis.cycle_breakdown import Cycles
 from tuner.analysis.run_results import NO_SPECULATION, Result, RunView
-from tuner.compare.columns import Memory, RowFigures
+from tuner.compare.columns import Memory, RowFigures, metric_names
 from tuner.compare.comparability import best_at, confirmed, speaks_against
 from tuner.compare.external.reader import is_foreign, read_foreign
-from tuner.compare.external.record import ForeignRecord, ForeignRun, Percentiles
+from tuner.compare.external.record import ForeignRecord, ForeignRun
 from tuner.config.load_level import Level
 from tuner.config.point import Point
 from tuner.core.errors import printable
@@ -164,16 +164,10 @@ class RunSource:
 
     def _figures(self, measured: Result, level: Level) -> RowFigures:
         taken = self._cycles.taken(measured, level)
-        rates = measured.metrics(level).get("accept_rate_by_position")
+        found = measured.metrics(level)
         return RowFigures(
-            ttft_ms=_percentiles(measured, level, "ttft"),
-            tpot_ms=_percentiles(measured, level, "tpot"),
-            accept_length=measured.metric(level, "accept_length"),
-            accept_rate=measured.metric(level, "accept_rate"),
-            accept_rate_by_position=tuple(rates) if rates else None,
-            cycle_ms=measured.metric(level, "cycle_ms"),
+            metrics={name: found.get(name) for name in metric_names()},
             cycle_parts=tuple(taken.parts) if taken is not None else (),
-            energy_j_per_token=measured.metric(level, "energy_j_per_token"),
             launch_s=measured.record.launch_s,
             memory=self._held(measured.record),
         )
@@ -184,11 +178,6 @@ class RunSource:
             log = self.findings.run.log_file(record.launch_id)
             self._memory[record.launch_id] = _memory(log) if log.exists() else None
         return self._memory[record.launch_id]
-
-
-def _percentiles(measured: Result, level: Level, name: str) -> Percentiles:
-    p50, p90, p99 = (measured.metric(level, f"{name}_ms_p{rank}") for rank in (50, 90, 99))
-    return p50, p90, p99
 
 
 def _memory(log: Path) -> Memory | None:
@@ -260,13 +249,7 @@ class FileSource:
         return SourceEntry(
             configuration=record.configuration,
             tok_s=None if value is None else _around(value, bounds),
-            figures=RowFigures(
-                ttft_ms=record.ttft_ms,
-                tpot_ms=record.tpot_ms,
-                accept_length=record.accept_length,
-                accept_rate=record.accept_rate,
-                accept_rate_by_position=record.accept_rate_by_position,
-            ),
+            figures=RowFigures(record.metrics()),
             windows=record.windows,
             lacking=lacking,
             prompts=record.prompts or str(self.path),

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from tuner.config.point import Point
 from tuner.metrics.samples import Window
@@ -47,6 +48,21 @@ class ForeignRecord:
     version: str | None = None
     simulated: bool = False
     """The server was a simulated one."""
+
+    def metrics(self) -> dict[str, Any]:
+        """Return the figures by the names of specbench's metrics."""
+        latencies = (("ttft_ms", self.ttft_ms), ("tpot_ms", self.tpot_ms))
+        rates = self.accept_rate_by_position
+        return {
+            **{
+                f"{name}_p{rank}": value
+                for name, values in latencies
+                for rank, value in zip((50, 90, 99), values, strict=True)
+            },
+            "accept_length": self.accept_length,
+            "accept_rate": self.accept_rate,
+            "accept_rate_by_position": None if rates is None else list(rates),
+        }
 
 
 @dataclass(frozen=True)
