@@ -14,7 +14,7 @@ from tuner.config.schema import Sweep
 from tuner.execution import launch
 from tuner.execution.launch import LaunchContext, warm_up
 from tuner.loadgen.auth import NO_KEYS
-from tuner.loadgen.client import Load
+from tuner.loadgen.client import GENERATE, Load
 from tuner.metrics.samples import Request, Window
 
 
@@ -58,7 +58,7 @@ def test_requests_at_a_rate_are_as_many_as_asked(tmp_path: Path) -> None:
 class PlayedServer:
     """Counts how often its cache is emptied."""
 
-    url, keys, flushed = "", NO_KEYS, 0
+    url, keys, api, flushed = "", NO_KEYS, GENERATE, 0
 
     def check_alive(self) -> None: ...
 

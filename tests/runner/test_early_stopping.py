@@ -20,6 +20,7 @@ from tuner.execution.early_stopping import Race
 from tuner.execution.launch import LaunchContext, LaunchResult
 from tuner.execution.progress import Phase
 from tuner.loadgen.auth import NO_KEYS
+from tuner.loadgen.client import GENERATE
 from tuner.metrics.early_stopping import WindowSpread
 from tuner.metrics.samples import Request, Window
 from tuner.metrics.samples_file import read_samples
@@ -170,6 +171,7 @@ class PlayedServer:
     """Answers at once."""
 
     url, engine_version, launch_s, info, gpus, keys = "", "0.5.17", 1.0, {}, None, NO_KEYS
+    api = GENERATE
 
     def flush_cache(self) -> None: ...
 

@@ -26,6 +26,7 @@ class EndpointServer:
 
     gpus: ServerGpus | None = None
     """Somebody else chose them, and they may be on another machine."""
+    api = SGLANG.api
 
     def __init__(self, api: ServerApi, keys: Keys = NO_KEYS) -> None:
         """Raises EngineFailure where it does not answer as SGLang does, or with no token."""

@@ -247,7 +247,7 @@ class LaunchContext:
 
     @staticmethod
     def _send(server: Server, requests: Sequence[Request], load: Load) -> Window:
-        load = replace(load, keys=server.keys)
+        load = replace(load, keys=server.keys, api=server.api)
         window = run_window(server.url, requests, load)
         for _ in range(TRIES - 1):
             if window.stood_s < STOOD_S:

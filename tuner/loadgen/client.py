@@ -1,11 +1,10 @@
-"""The load client: streaming /generate requests, in a closed loop or at a rate, up to 512 at a
-time."""
+"""The load client: streaming requests, in a closed loop or at a rate, up to 512 at a time."""
 
 import asyncio
 import json
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from itertools import accumulate
@@ -15,7 +14,12 @@ from tuner.core.errors import EngineFailure, Failure
 from tuner.core.secrets import hidden
 from tuner.loadgen.auth import NO_KEYS, Keys
 from tuner.loadgen.http_connection import ConnectionFailedError, Connections, RefusedError
-from tuner.loadgen.stream_parser import BadStreamError, TokenStream
+from tuner.loadgen.stream_parser import (
+    BadStreamError,
+    ParseEvent,
+    TokenStream,
+    parse_generate_event,
+)
 from tuner.metrics.samples import Request, RequestSample, Window
 
 _ERROR_CHARS = 330
@@ -23,6 +27,34 @@ _CONNECT_S = 5.0
 
 Kept = Literal["nothing", "ids", "ids and text"]
 """What stays of an answer: 4 bytes a token for its ids, and about as much for its text."""
+
+
+@dataclass(frozen=True)
+class GenerationApi:
+    """How a server is asked for a streamed answer, and how its events are read."""
+
+    path: str
+    body: "Callable[[Request, Load], Mapping[str, Any]]"
+    """The JSON body of a request."""
+    parse_event: ParseEvent
+
+
+def _generate_body(request: Request, load: "Load") -> dict[str, Any]:
+    prompt: dict[str, Any] = (
+        {"input_ids": request.input_ids}
+        if request.input_ids is not None
+        else {"text": request.text}
+    )
+    sampling = {
+        "max_new_tokens": load.output_tokens,
+        "temperature": load.temperature,
+        "ignore_eos": load.ignore_eos,
+    }
+    return {**prompt, "sampling_params": sampling, "stream": True}
+
+
+GENERATE = GenerationApi("/generate", _generate_body, parse_generate_event)
+"""SGLang's own route."""
 
 
 @dataclass(frozen=True)
@@ -47,6 +79,7 @@ class Load:
     """Of the arrivals."""
     keys: Keys = NO_KEYS
     """What the server wants of requests."""
+    api: GenerationApi = GENERATE
 
 
 _WATCH_EVERY_S = 0.5
@@ -70,7 +103,7 @@ class _Window:
     """A window while it runs. Workers share the iterator of what is to be sent."""
 
     def __init__(self, url: str, requests: Sequence[Request], load: Load) -> None:
-        self._url = url.rstrip("/") + "/generate"
+        self._url = url.rstrip("/") + load.api.path
         self._load = load
         # A worker takes a whole conversation: its turns come one after the other. Bodies are made
         # beforehand, so that encoding a long prompt is no part of its TTFT.
@@ -180,7 +213,7 @@ class _Window:
         body: bytes,
         due: float | None,
     ) -> RequestSample:
-        stream, error, timed_out = TokenStream(), None, False
+        stream, error, timed_out = TokenStream(self._load.api.parse_event), None, False
         sent = time.perf_counter()
         began = self._began = sent if self._began is None else self._began
         try:
@@ -224,22 +257,9 @@ def _conversations(requests: Sequence[Request], load: Load) -> list[_Conversatio
     for index, request in enumerate(requests):
         if not (request.follows and found):
             found.append([])
-        found[-1].append((index, request, _body(request, load)))
+        body = json.dumps(load.api.body(request, load)).encode()
+        found[-1].append((index, request, body))
     return found
-
-
-def _body(request: Request, load: Load) -> bytes:
-    prompt: dict[str, Any] = (
-        {"input_ids": request.input_ids}
-        if request.input_ids is not None
-        else {"text": request.text}
-    )
-    sampling = {
-        "max_new_tokens": load.output_tokens,
-        "temperature": load.temperature,
-        "ignore_eos": load.ignore_eos,
-    }
-    return json.dumps({**prompt, "sampling_params": sampling, "stream": True}).encode()
 
 
 def _what_is_missing(stream: TokenStream, load: Load) -> str | None:

@@ -1,10 +1,10 @@
-"""One streamed answer of /generate, from bytes to tokens and counts. Pure: no socket, no clock."""
+"""One streamed answer, from bytes to tokens and counts. Pure: no socket, no clock."""
 
 import contextlib
 import json
 from array import array
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -23,6 +23,31 @@ class BadStreamError(Exception):
     """The stream holds something that is not an answer; the message is one sentence."""
 
 
+class StreamEvent(NamedTuple):
+    """One event of a streamed answer."""
+
+    meta: Mapping[str, Any]
+    """Counts so far and the reason of the end, by SGLang's names: `completion_tokens`,
+    `prompt_tokens`, `cached_tokens`, `finish_reason`, `spec_verify_ct`."""
+    output_ids: Any = None
+    """The answer's token ids, all or the new ones. None: `completion_tokens` is the count."""
+    text: Any = None
+    """The answer, all or the new part."""
+
+
+ParseEvent = Callable[[Any], StreamEvent]
+"""Reads the JSON value of one event. Raises BadStreamError, without the event's text, if the
+value is no part of an answer."""
+
+
+def parse_generate_event(event: Any) -> StreamEvent:
+    """Read an event of SGLang's /generate."""
+    meta = event.get("meta_info") if isinstance(event, dict) else None
+    if not isinstance(meta, dict):
+        raise BadStreamError("the server sent an event without meta_info")
+    return StreamEvent(meta, event.get("output_ids"), event.get("text"))
+
+
 class TokenStream:
     """What one stream has brought so far. Feed it bytes as they arrive, in pieces of any size.
 
@@ -30,7 +55,8 @@ class TokenStream:
     counts as arrived when its last byte has.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, parse_event: ParseEvent = parse_generate_event) -> None:
+        self._parse_event = parse_event
         self.chunk_times: list[float] = []
         self.chunk_tokens: list[int] = []
         self.tokens = 0
@@ -121,13 +147,14 @@ class TokenStream:
         event = _parsed(payload)
         if isinstance(event, dict) and event.get("error"):
             raise BadStreamError(f"the server reported an error: {_reported(event['error'])}")
-        meta = event.get("meta_info") if isinstance(event, dict) else None
-        if not isinstance(meta, dict):
-            raise BadStreamError(f"the server sent an event without meta_info: {_shown(payload)}")
-        self._meta, self._unread = meta, None
-        self._count(meta.get("completion_tokens"), event.get("output_ids"), now)
-        self._take_text(event.get("text"))
-        self._finish_reason(meta.get("finish_reason"))
+        try:
+            self._meta, ids, text = self._parse_event(event)
+        except BadStreamError as error:
+            raise BadStreamError(f"{error}: {_shown(payload)}") from error
+        self._unread = None
+        self._count(self._meta.get("completion_tokens"), ids, now)
+        self._take_text(text)
+        self._finish_reason(self._meta.get("finish_reason"))
         if self._ids_are_cumulative and self._begins is None:
             self._begins = b"data: " + payload[:BEGINNING]
 

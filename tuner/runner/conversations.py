@@ -122,6 +122,7 @@ def _talk(sweep: Sweep, prompts: Sequence[Prompt], server: Server, engine: Engin
         request_timeout_s=sweep.timeouts.request,
         keep="ids and text",
         keys=server.keys,
+        api=server.api,
     )
     number, has_text = 1, False
     while due := [each for each in talks.values() if not has_answers(each, number)]:

@@ -20,6 +20,7 @@ from tuner.config.schema import ModelSpec, ServerFlag, ServerSpec, Sweep
 from tuner.core.errors import Failure, UserError
 from tuner.core.secrets import hidden, hidden_word, hide_arguments
 from tuner.loadgen.auth import Keys
+from tuner.loadgen.client import GenerationApi
 from tuner.metrics.samples import EngineCounters, Request
 from tuner.server.all_reduce import CommResults, TimingOptions
 from tuner.server.gpu_sampler import ServerGpus
@@ -158,7 +159,7 @@ class Dialect:
     """Variables that only specbench sets. They are removed from the caller's environment."""
     server_words: Callable[[ServerConfig, int, int], list[str]]
     """Flags of the command line, from the config, the port and the NCCL port."""
-    cause_of_death: Callable[[int | None, str], tuple[Failure, str]]
+    diagnose: Callable[[int | None, str], tuple[Failure, str]]
     """Label and sentence, from the exit status (None: still running) and the log."""
     has_port_conflict: Callable[[str], bool]
     """True if the log shows that a port is taken."""
@@ -166,6 +167,8 @@ class Dialect:
     """True if the log shows that the server is about to end."""
     counters: Callable[[Mapping[str, Any]], EngineCounters | None]
     """Counters in an answer of /server_info. Returns None if there are none."""
+    api: GenerationApi
+    """How load is sent, and how the events of an answer are read."""
 
 
 @dataclass(frozen=True)
@@ -224,6 +227,8 @@ class Server(Protocol):
     """The answer of /server_info when the server became ready."""
     keys: Keys
     """What it wants of requests."""
+    api: GenerationApi
+    """How it is asked for answers, and how their events are read."""
     gpus: ServerGpus | None
     """The GPUs that it runs on, to be read while it is measured; None where they are not known."""
 

@@ -69,6 +69,7 @@ class LaunchedServer:
         self._memory_before = gpu.used_memory(self._environment)
         self._stopped = False
         self.keys = Keys.of_flags(config.flags)
+        self.api = dialect.api
         self._api = ServerApi(f"http://{HOST}:{port}", launch.timeouts.request, self.keys)
         self.url = self._api.url
         self.info: Mapping[str, Any] = {}
@@ -125,7 +126,7 @@ class LaunchedServer:
         while True:
             self.check_alive()
             if self._dialect.has_port_conflict(self._log_text()):
-                raise self._failure(*self._dialect.cause_of_death(None, self._shown_log()))
+                raise self._failure(*self._dialect.diagnose(None, self._shown_log()))
             left = deadline - time.monotonic()
             if self._api.is_healthy(min(HEALTH_LIMIT_S, left)):
                 return
@@ -165,14 +166,14 @@ class LaunchedServer:
         elif status is None:
             self._tree.observe()
             return
-        raise self._failure(*self._dialect.cause_of_death(status, self._shown_log()))
+        raise self._failure(*self._dialect.diagnose(status, self._shown_log()))
 
     def _explained(self, failure: EngineFailure) -> EngineFailure:
         """The cause of death where the server died of what the client saw, else `failure`."""
         broke = failure.label is Failure.CLIENT
         status = self._tree.wait(DEATH_WAIT_S if broke else 0.0)
         if status is not None and failure.label is not Failure.WRONG_SERVER:
-            return self._failure(*self._dialect.cause_of_death(status, self._shown_log()))
+            return self._failure(*self._dialect.diagnose(status, self._shown_log()))
         return self._failure(failure.label, failure.message)
 
     def _failure(self, label: Failure, message: str) -> EngineFailure:

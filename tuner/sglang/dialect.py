@@ -1,5 +1,6 @@
 """SGLang's side of a server's life, for the launches of the real and the simulated engine."""
 
+from tuner.loadgen.client import GENERATE
 from tuner.server.base import Dialect
 from tuner.sglang import flags
 from tuner.sglang.failure_diagnosis import cause_of_death, has_port_conflict, is_dying
@@ -10,8 +11,9 @@ SGLANG = Dialect(
     environment=flags.environment,
     own_variables=flags.OWN_VARIABLES | {SWITCH_VARIABLE, STEPS_VARIABLE},
     server_words=flags.server_arguments,
-    cause_of_death=cause_of_death,
+    diagnose=cause_of_death,
     has_port_conflict=has_port_conflict,
     is_dying=is_dying,
     counters=read_counters,
+    api=GENERATE,
 )
