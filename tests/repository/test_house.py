@@ -48,6 +48,7 @@ OWNERS = {
     "pydantic_core": {"config", "runs", "compare"},
     "pynvml": {"runs", "server"},  # machine facts; GPU memory, clocks and energy
     "ray": {"execution"},
+    "requests": {"server"},  # control requests
     "rich": {"cli"},
     "scipy": {"metrics", "search"},
     "sqlalchemy": {"search", "workers", "dashboard"},

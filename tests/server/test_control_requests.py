@@ -18,9 +18,10 @@ PATIENCE_S = 0.4
 
 
 @contextlib.contextmanager
-def saying(answer: Callable[[socket.socket], None]) -> Iterator[str]:
+def saying(answer: Callable[[socket.socket], None], host: str = "127.0.0.1") -> Iterator[str]:
     """A server that does `answer` with each connection, once a request has come; its URL."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.create_server((host, 0), family=family) as listener:
 
         def talk(connection: socket.socket) -> None:
             with contextlib.suppress(OSError), connection:
@@ -33,7 +34,8 @@ def saying(answer: Callable[[socket.socket], None]) -> Iterator[str]:
                     threading.Thread(target=talk, args=(listener.accept()[0],), daemon=True).start()
 
         threading.Thread(target=serve, daemon=True).start()
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        name = f"[{host}]" if ":" in host else host
+        yield f"http://{name}:{listener.getsockname()[1]}"
         listener.shutdown(socket.SHUT_RDWR)
 
 
@@ -128,3 +130,48 @@ def test_an_answer_is_what_was_said() -> None:
     with saying(fixed(b"200 x", body)) as url:
         answer = ask("POST", url, {}, {"a": 1}, 5.0)
     assert (answer.status, answer.body, answer.json()) == (200, body, {"é": 1})
+
+
+def test_ask_ipv6_url_is_answered() -> None:
+    with saying(fixed(b"200 x\r\nContent-Length: 2", b"{}"), "::1") as url:
+        assert ask("GET", f"{url}/server_info", {}, None, 5.0).json() == {}
+
+
+@pytest.mark.parametrize(
+    ("headers", "sent"),
+    [({}, b"Basic bWU6cHc="), ({"Authorization": "Bearer k"}, b"Bearer k")],
+    ids=["password", "key"],
+)
+def test_ask_url_password_yields_to_key(headers: dict[str, str], sent: bytes) -> None:
+    """A proxy in front of a server may want a password, the server itself its key."""
+    came: list[bytes] = []
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+
+        def serve() -> None:
+            connection = listener.accept()[0]
+            with connection:
+                came.append(connection.recv(65536))
+                fixed(b"200 x\r\nContent-Length: 2", b"{}")(connection)
+
+        threading.Thread(target=serve, daemon=True).start()
+        ask("GET", f"http://me:pw@127.0.0.1:{listener.getsockname()[1]}", headers, None, 5.0)
+    assert b"Authorization: " + sent + b"\r\n" in came[0]
+
+
+def test_ask_without_server_reports_the_cause() -> None:
+    """The messages of requests show pools and Python objects."""
+    with pytest.raises(
+        NoAnswerError, match=r"^the HTTP exchange failed \(ConnectionRefusedError: "
+    ):
+        ask("GET", "http://127.0.0.1:9/health", {}, None, 5.0)
+
+
+def test_ask_late_answer_leaves_no_thread() -> None:
+    """A server that is polled for hours would cost a thread each time."""
+    drip = without_end(b"HTTP/1.1 200 x\r\n", b"X-A: b\r\n", 0.05)
+    with saying(drip) as url, pytest.raises(TooLateError):
+        ask("GET", url, {}, None, PATIENCE_S)
+    deadline = time.monotonic() + 5.0
+    while any(thread.name == "control request" for thread in threading.enumerate()):
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

@@ -43,14 +43,12 @@ class RefusedError(Exception):
 class Connections:
     """Connections to one URL, kept open between requests. Of one event loop."""
 
-    def __init__(
-        self, url: str, headers: Mapping[str, str] = MappingProxyType({}), method: str = "POST"
-    ) -> None:
+    def __init__(self, url: str, headers: Mapping[str, str] = MappingProxyType({})) -> None:
         """`headers` come with each request, beside those that the client needs."""
         parts = urlsplit(url)
         tls = parts.scheme == "https"
         self._host, self._port = parts.hostname or "", parts.port or (443 if tls else 80)
-        self._head = _head(parts, headers, method)
+        self._head = _head(parts, headers)
         self._tls = ssl.create_default_context() if tls else None
         self._idle: list[tuple[float, _Connection]] = []
         self._all: set[_Connection] = set()
@@ -142,13 +140,13 @@ class Connections:
         connection.close()
 
 
-def _head(parts: SplitResult, headers: Mapping[str, str], method: str) -> bytes:
-    """Of each request, up to the value of its Content-Length."""
+def _head(parts: SplitResult, headers: Mapping[str, str]) -> bytes:
+    """Return the start of each request, up to the value of its Content-Length."""
     who, _, host = parts.netloc.rpartition("@")
     words = quote(parts.path or "/", safe="/%:@!$&'()*+,;=~") + (
         f"?{parts.query}" * bool(parts.query)
     )
-    lines = [f"{method} {words} HTTP/1.1", f"Host: {host if host.isascii() else parts.hostname}"]
+    lines = [f"POST {words} HTTP/1.1", f"Host: {host if host.isascii() else parts.hostname}"]
     lines += [f"{name}: {value}" for name, value in headers.items()]
     if who and "Authorization" not in headers:
         lines.append(f"Authorization: Basic {b64encode(unquote(who).encode()).decode()}")

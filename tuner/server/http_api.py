@@ -1,53 +1,54 @@
-"""The few requests to a server that are not load: is it up, who is it, can it generate."""
+"""Control requests to a server, as opposed to load: health, server info, probe, flush, steps."""
 
-import asyncio
 import json
+import socket
+import ssl
 import time
 from collections.abc import Callable, Mapping
-from contextlib import closing
+from concurrent.futures import Future
+from contextlib import closing, suppress
 from dataclasses import dataclass
+from threading import Thread
 from typing import Any
+
+import requests
+from requests.adapters import HTTPAdapter
 
 from tuner.core.errors import EngineFailure, Failure
 from tuner.core.secrets import hidden
 from tuner.loadgen.auth import NO_KEYS, Keys
-from tuner.loadgen.http_connection import ConnectionFailedError, Connections, RefusedError
 from tuner.metrics.samples import EngineCounters
 
-# One request and its whole answer, within a time and a size, whatever the server does.
-#
-# A server that is not SGLang, or no longer quite: it may answer without end, a byte a second, with
-# headers that name no place or characters of no alphabet. Redirects are not followed, and neither a
-# proxy nor a .netrc has a business here.
-
-
 MOST_BYTES = 32 * 2**20
-"""Of an answer. /server_info has some tens of KiB, and an entry for each data-parallel rank."""
+"""Limit of an answer. /server_info has some tens of KiB, and an entry per data-parallel rank."""
+ERROR_BODY_BYTES = 4096
+"""Bytes that are read of an answer whose status is not 200."""
+_PIECE_BYTES = 4096
 
 
 class NoAnswerError(Exception):
-    """The server cannot be reached, or brought what is no answer; the message is a sentence."""
+    """The server cannot be reached or did not send a valid answer; the message is a sentence."""
 
 
 class TooLateError(NoAnswerError):
-    """The whole answer was not there in time."""
+    """The server did not send its whole answer in time."""
 
 
 @dataclass(frozen=True)
 class Answer:
-    """What a server said."""
+    """A server's answer to one request."""
 
     status: int
     body: bytes
-    """Whole with status 200, else its beginning."""
+    """The whole body if the status is 200, else the first ERROR_BODY_BYTES."""
 
     @property
     def text(self) -> str:
-        """The body as UTF-8, whatever the headers call it; U+FFFD for what is none."""
+        """The body as UTF-8, for any charset in the headers; U+FFFD for invalid bytes."""
         return self.body.decode("utf-8", errors="replace")
 
     def json(self) -> Any:
-        """The body's value. Raises ValueError where it is no JSON, or nested too deeply."""
+        """Return the body's value. Raises ValueError if it is not JSON or nested too deeply."""
         try:
             return json.loads(self.body)
         except RecursionError as error:
@@ -61,30 +62,109 @@ def ask(
     body: Mapping[str, Any] | None,
     limit_s: float,
 ) -> Answer:
-    """Send one request, `body` as JSON. Raises TooLateError after `limit_s`, and NoAnswerError."""
-    data = b"" if body is None else json.dumps(body).encode()
-    came = bytearray()
+    """Send one request, `body` as JSON. Raises TooLateError after `limit_s`, and NoAnswerError.
 
-    def take(piece: bytes, _: float) -> bool:
-        came.extend(piece)
-        if len(came) > MOST_BYTES:
-            raise NoAnswerError(f"the answer is longer than {MOST_BYTES >> 20} MiB")
-        return True
+    The limit holds for the whole exchange. Limits of requests hold between two bytes, so a thread
+    sends the request and its socket is shut down when the time is over.
+    """
+    exchange = _Exchange(url)
+    answer: Future[Answer] = Future()
 
-    async def exchange() -> None:
-        async with asyncio.timeout(limit_s):
-            with closing(Connections(url, headers, method)) as connections:
-                await connections.post(data, take, limit_s)
+    def send() -> None:
+        try:
+            answer.set_result(exchange.answer(method, headers, body, limit_s))
+        except BaseException as error:
+            answer.set_exception(error)
 
+    Thread(target=send, daemon=True, name="control request").start()
     try:
-        asyncio.run(exchange())
-    except TimeoutError as error:
+        return answer.result(limit_s)
+    except (TimeoutError, requests.Timeout) as error:
         raise TooLateError(f"no answer in {limit_s:g} s") from error
-    except RefusedError as refusal:
-        return Answer(refusal.status, refusal.body)
-    except ConnectionFailedError as error:
-        raise NoAnswerError(str(error)) from error
-    return Answer(200, bytes(came))
+    except (OSError, ValueError) as error:  # all errors of requests are OSErrors
+        raise NoAnswerError(f"the HTTP exchange failed ({_first_cause(error)})") from error
+    finally:
+        exchange.shut_down()
+
+
+class _Exchange(HTTPAdapter):
+    """One connection for one request, which another thread can shut down.
+
+    A Session of requests would read proxies and .netrc, and the whole body of a redirect. An
+    adapter reads none of them and follows no redirect.
+    """
+
+    def __init__(self, url: str) -> None:
+        super().__init__()
+        self._url = url
+        self._sockets: list[socket.socket] = []
+        self._is_over = False
+        if url.lower().startswith("https:"):
+            # The machine's certificates, as for the load. The default is certifi's.
+            self.init_poolmanager(1, 1, ssl_context=ssl.create_default_context())
+
+    def answer(
+        self, method: str, headers: Mapping[str, str], body: Mapping[str, Any] | None, wait_s: float
+    ) -> Answer:
+        """Send the request and read the answer; `wait_s` is the limit between two bytes."""
+        # A key has precedence over a password in the URL.
+        keep = _keep_headers if "Authorization" in headers else None
+        sent = {"Accept-Encoding": "identity", **headers}
+        request = requests.Request(method, self._url, sent, json=body, auth=keep).prepare()
+        with closing(self), closing(self.send(request, stream=True, timeout=wait_s)) as response:
+            return _read(response)
+
+    def shut_down(self) -> None:
+        """Wake the thread that waits for the server. It then ends by itself."""
+        self._is_over = True
+        for connected in self._sockets:
+            with suppress(OSError):
+                connected.shutdown(socket.SHUT_RDWR)
+
+    def cert_verify(self, *_args: Any, **_kwargs: Any) -> None:
+        """Leave the certificates to the SSL context."""
+
+    def get_connection_with_tls_context(self, *args: Any, **kwargs: Any) -> Any:
+        """Return requests' pool, whose connections are recorded for `shut_down`."""
+        pool: Any = super().get_connection_with_tls_context(*args, **kwargs)
+        exchange = self
+
+        class Recorded(pool.ConnectionCls):  # type: ignore[misc]
+            def connect(self) -> None:
+                super().connect()
+                exchange._sockets.append(self.sock)
+                if exchange._is_over:
+                    exchange.shut_down()
+
+        pool.ConnectionCls = Recorded
+        return pool
+
+
+def _keep_headers(request: requests.PreparedRequest) -> requests.PreparedRequest:
+    return request
+
+
+def _read(response: requests.Response) -> Answer:
+    length = response.headers.get("Content-Length", "0")
+    if not (length.isascii() and length.isdecimal()):
+        raise ValueError(f"Content-Length is {length}")
+    is_good = response.status_code == 200
+    most = MOST_BYTES if is_good else ERROR_BODY_BYTES
+    body = bytearray()
+    for piece in response.iter_content(_PIECE_BYTES):
+        body += piece
+        if len(body) > most:
+            if is_good:
+                raise NoAnswerError(f"the answer is longer than {MOST_BYTES >> 20} MiB")
+            break
+    return Answer(response.status_code, bytes(body[:most]))
+
+
+def _first_cause(error: BaseException) -> str:
+    """Return the error below those of requests and urllib3, whose messages show Python objects."""
+    while (cause := error.__cause__ or error.__context__) is not None:
+        error = cause
+    return f"{type(error).__name__}: {error}"
 
 
 HEALTH_LIMIT_S = 20.0
