@@ -103,7 +103,7 @@ def test_mistakes_are_told_in_a_sentence(
     run = run_of(tmp_path, "a").path
     nowhere = tmp_path / "gone" / "x.md"
     for words, told in (
-        ([run, run, "--out", nowhere], "cannot be written: No such file or directory"),
+        ([run, run, "--out", nowhere], "cannot write this file: No such file or directory"),
         ([run, run, "--json", "--markdown"], "give one of them"),
         ([run, tmp_path / "gone"], "this is no run folder"),
         ([run, jsonl(tmp_path / "x.jsonl", {"a": 1})], "x.jsonl:1: this is none of the results"),

@@ -1,4 +1,4 @@
-"""`specbench compare-report`: what is compared, what is written where, and the gate."""
+"""`specbench compare-report`: compare runs, print or write the result, apply the gate."""
 
 import json
 from dataclasses import dataclass
@@ -30,7 +30,7 @@ class CompareOptions:
 
 
 def run_compare(paths: tuple[Path, ...], options: CompareOptions) -> int:
-    """Compare and tell; the exit code. Raises NotComparable and UserError."""
+    """Compare and print. Return the exit code. Raises NotComparable and UserError."""
     from tuner.compare.comparison import compare
     from tuner.compare.external.reader import is_foreign
     from tuner.compare.sources import open_sources
@@ -42,11 +42,11 @@ def run_compare(paths: tuple[Path, ...], options: CompareOptions) -> int:
     if len(sources) < 2:
         raise UserError("compare-report needs two runs or more, as results/NAME/RUN-ID")
     comparison = compare(sources, every=options.show_all)
-    told = _told(comparison, options)
+    text = _render(comparison, options)
     if options.out is None:
-        click.echo(told)
+        click.echo(text)
     else:
-        _write(options.out, told + "\n")
+        _write(options.out, text + "\n")
     if options.html is not None:
         from tuner.compare.regression_gate import Gate
         from tuner.compare.render import comparison_page
@@ -59,7 +59,7 @@ def run_compare(paths: tuple[Path, ...], options: CompareOptions) -> int:
     return _gate(comparison, options.fail_on)
 
 
-def _told(comparison: "Comparison", options: CompareOptions) -> str:
+def _render(comparison: "Comparison", options: CompareOptions) -> str:
     from tuner.compare.regression_gate import Gate
     from tuner.compare.render import comparison_markdown, comparison_text
 
@@ -78,7 +78,7 @@ def _write(path: Path, text: str) -> None:
         # A file's name need not be UTF-8, and stands in the text.
         path.write_text(text, encoding="utf-8", errors="backslashreplace")
     except OSError as error:
-        message = f"this cannot be written: {error.strerror}, give a file in a folder that is there"
+        message = f"cannot write this file: {error.strerror}. Name a file in an existing folder."
         raise UserError(message, path) from error
     click.echo(f"written: {path}", err=True)
 

@@ -1,4 +1,4 @@
-"""`--fail-on-regression`: which servers are surely slower, and which losses could not be seen."""
+"""`--fail-on-regression`: servers that are surely slower, and losses that would go unnoticed."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,26 +12,28 @@ from tuner.core.formatting import ratio
 
 @dataclass(frozen=True)
 class Gate:
-    """A comparison held against the share that a server may be slower by."""
+    """A comparison, and the share that a server may be slower by."""
 
     comparison: Comparison
     threshold: float
 
     @property
     def limit(self) -> str:
-        """`2 %`."""
+        """The threshold as `2 %`."""
         return f"{100 * self.threshold:g} %"
 
     @property
     def slower(self) -> tuple[Row, ...]:
-        """What fails it."""
+        """Servers that fail the gate."""
         return self.comparison.regressions(self.threshold)
 
     @property
     def unseen(self) -> list[tuple[Row, float]]:
-        """Servers whose interval is wider than the limit, each with the loss, as a share, from
-        which on the gate would fire. It fires where the whole interval lies below the limit, so the
-        upper half of the interval comes on top of it."""
+        """Servers whose interval is wider than the limit, with the smallest loss that fails each.
+
+        A loss is a share. The gate fails a server if its whole interval lies below the limit, so
+        the upper half of the interval adds to the loss.
+        """
         found = []
         for row in self.comparison.gated:
             bounds = row.ratio
@@ -43,43 +45,45 @@ class Gate:
         return found
 
     def regressions(self) -> list[str]:
-        """A sentence for each server that fails it."""
+        """Return a sentence for each server that fails the gate."""
         return [
-            f"regression of more than {self.limit}: {_what(row)} {at(row.concurrency)} has "
+            f"regression of more than {self.limit}: {_name(row)} {at(row.concurrency)} has "
             f"{ratio(row.ratio)} times the tok/s of {self.comparison.reference}"
             for row in self.slower
         ]
 
     def passed(self) -> str:
-        """That it let all through, and which row came nearest to it."""
-        said = f"gate {self.limit}: passed"
-        known = [(r.ratio.high, r) for r in self.comparison.gated if r.ratio and r.ratio.high]
+        """Return the sentence of a passed gate, with the row that came nearest to the limit."""
+        words = f"gate {self.limit}: passed"
+        known = [
+            (row.ratio.high, row) for row in self.comparison.gated if row.ratio and row.ratio.high
+        ]
         if not known:
-            return said
+            return words
         high, row = min(known, key=lambda pair: pair[0])
         return (
-            f"{said} (the nearest, {_what(row)} {at(row.concurrency)}, has "
+            f"{words} (the nearest, {_name(row)} {at(row.concurrency)}, has "
             f"{ratio(row.ratio)}; {high:.3f} is not below {1 - self.threshold:g})"
         )
 
     def not_seen(self) -> Iterator[str]:
-        """What the measurements are too wide for, a sentence for each server."""
+        """Yield a sentence for each server whose interval is too wide for the limit."""
         for row, loss in self.unseen:
             yield (
-                f"could not have seen {self.limit} {at(row.concurrency)}: {_what(row)} has "
+                f"could not have seen {self.limit} {at(row.concurrency)}: {_name(row)} has "
                 f"{ratio(row.ratio)}, and only a loss above {100 * loss:.1f} % would have failed "
                 "the gate there"
             )
 
     def words(self) -> list[str]:
-        """All of it, as lines."""
+        """Return the outcome of the gate as lines."""
         first, unseen = self.regressions() or [self.passed()], list(self.not_seen())
         if unseen:
             unseen[-1] += "; more windows or requests narrow intervals"
         return [*first, *unseen]
 
     def to_json(self) -> dict[str, Any]:
-        """As `--json` has it under `gate`."""
+        """Return the value of `gate` in `--json`."""
         return {
             "limit": self.threshold,
             "regressions": [_place(row) for row in self.slower],
@@ -89,7 +93,7 @@ class Gate:
         }
 
 
-def _what(row: Row) -> str:
+def _name(row: Row) -> str:
     return f"{row.what} of {row.run}"
 
 

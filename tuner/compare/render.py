@@ -1,4 +1,4 @@
-"""A comparison in words: for a terminal, and as Markdown."""
+"""Views of a comparison: for a terminal, as Markdown and as an HTML page."""
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -28,22 +28,22 @@ CAVEAT = (
     "launches of one configuration can differ by more."
 )
 OVERALL = "best over all levels"
-"""Of a run; a section's best candidate is the best at its level."""
+"""Heading of a run's best candidate. A section has the best candidate at its own level."""
 
 
 def describe_verdict(row: Row) -> str:
-    """`slower, -5.0 % (95 % interval -6.2 % to -3.9 %)`, or why there is no verdict."""
+    """Format `slower, -5.0 % (95 % interval -6.2 % to -3.9 %)`, or the reason of no verdict."""
     if not row.compared or row.ratio is None:
         return row.verdict
     percent = [
-        "-" if each is None else f"{100 * (each - 1):+.1f} %"
-        for each in (row.ratio.value, row.ratio.low, row.ratio.high)
+        MISSING if value is None else f"{100 * (value - 1):+.1f} %"
+        for value in (row.ratio.value, row.ratio.low, row.ratio.high)
     ]
     return f"{row.verdict}, {percent[0]} (95 % interval {percent[1]} to {percent[2]})"
 
 
 def comparison_text(comparison: Comparison) -> str:
-    """For a terminal."""
+    """Return the comparison for a terminal."""
     simulated, reference = comparison.simulated, comparison.reference
     lines = [f"{'simulated runs' if simulated else 'runs'}, reference {reference}:"]
     for run in comparison.runs:
@@ -94,8 +94,10 @@ def _column_heading(column: Column, comparison: Comparison) -> str:
 
 
 def _heading(what: str, rows: Sequence[Row]) -> str:
-    """`best candidate there: 3 steps, 4 tokens`; where runs have different ones, each with its
-    letter."""
+    """Format `best candidate there: 3 steps, 4 tokens`.
+
+    If the runs have different ones, each one has the letter of its run.
+    """
     if what != BEST:
         return what
     found = {row.run: row.configuration for row in rows if row.configuration is not None}
@@ -108,8 +110,10 @@ def _heading(what: str, rows: Sequence[Row]) -> str:
 def comparison_markdown(
     comparison: Comparison, figure: str | None = None, gate: Sequence[str] = ()
 ) -> str:
-    """For a pull request or a page; `figure` is an image to be shown behind the verdicts, `gate`
-    what a gate says."""
+    """Return the comparison as Markdown, for a pull request or a page.
+
+    `figure` is an image that follows the verdicts, `gate` the lines of a gate.
+    """
     lines = [f"# Comparison{' (simulated)' if comparison.simulated else ''}", ""]
     if comparison.simulated:
         lines += ["> **Simulated.** None of these numbers was measured on hardware.", ""]
@@ -121,12 +125,12 @@ def comparison_markdown(
         for run in comparison.runs
     ]
     lines.append(markdown_table(["run", "name", "engine", "GPUs", OVERALL], rows, 5))
-    for heading, told in (
+    for heading, notes in (
         ("The runs differ in:", comparison.differences),
         ("To know of the figures:", comparison.notes),
     ):
-        if told:
-            lines += ["", heading, "", *(f"- {escaped(line)}" for line in told)]
+        if notes:
+            lines += ["", heading, "", *(f"- {escaped(note)}" for note in notes)]
     for (level, what), found in comparison.groups():
         details = [column for column in columns() if not column.in_table]
         lines += [
@@ -164,7 +168,7 @@ NAME = "ratios"
 
 
 def comparison_page(comparison: Comparison, gate: Sequence[str] = ()) -> str:
-    """The page; needs no network and no other file. `gate`: what a gate says, as lines."""
+    """Return an HTML page that needs no network and no other file. `gate`: a gate's lines."""
     shown = [row for row in comparison.rows if row.compared and row.what in GATED]
     names = " and ".join(run.name for run in comparison.runs)
     title = f"{names}{' (simulated)' if comparison.simulated else ''}"
@@ -191,7 +195,7 @@ def _label(row: Row) -> str:
 
 
 def _ratios(comparison: Comparison, shown: list[Row], folder: Path, alt: str) -> style.Drawn:
-    """A line for each server: its ratio and interval beside that of the reference, 1."""
+    """Draw a line for each server: its ratio and interval beside the reference's ratio of 1."""
     with style.style():
         figure = Figure(figsize=(7.2, 1.2 + 0.32 * len(shown)), layout="constrained")
         ax = figure.subplots()
