@@ -5,7 +5,7 @@ In a module of its own: processes of slots import it anew.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -14,10 +14,10 @@ from typing import Any
 from tests.metrics.make import World
 from tests.played import speed
 from tuner.config.point import Point
-from tuner.execution.executor import FinishedJob, LaunchJob, lost, perform, report_over
-from tuner.execution.launch import LaunchContext, LaunchResult
+from tuner.execution.executor import LaunchFuture
+from tuner.execution.launch import LaunchContext, LaunchJob, LaunchResult, lost
 from tuner.execution.progress import Phase
-from tuner.execution.slot_layout import Slot
+from tuner.execution.slots import Slot
 from tuner.metrics.samples import Request, Window
 from tuner.runner.budget import Clock
 from tuner.runs.run_folder import RunFolder
@@ -60,7 +60,7 @@ class PlayedEngine(SimulatedEngine):
 
 
 @dataclass(frozen=True)
-class KnownRig(LaunchContext):
+class KnownContext(LaunchContext):
     """Windows by the point alone: the same wherever it is measured, slower beside others."""
 
     slowed: bool | None = None
@@ -79,8 +79,10 @@ class KnownRig(LaunchContext):
         attempt.taken[phase.point].add(phase.concurrency, known_window(phase.point, share), 0.01)
 
 
-def known_measure(_rig: LaunchContext, _server: Any, phase: Phase, attempt: LaunchResult) -> None:
-    """In the place of `Rig._measure`."""
+def known_measure(
+    _context: LaunchContext, _server: Any, phase: Phase, attempt: LaunchResult
+) -> None:
+    """In the place of `LaunchContext._measure`."""
     assert phase.concurrency is not None
     attempt.taken[phase.point].add(phase.concurrency, known_window(phase.point), 0.01)
 
@@ -91,10 +93,12 @@ def known_window(point: Point | None, share: float = 1.0) -> Window:
     return world.windows(1, share * speed(point) / 50)[0]
 
 
-def known_bare(rig: LaunchContext) -> KnownRig:
-    """In the place of `job.bare`."""
-    requests = {level: (Request("p", "chat", "hi"),) for level in rig.requests}
-    return KnownRig(rig.engine, rig.sweep, RunFolder(rig.run.path), requests, None, print)
+def known_context(context: LaunchContext) -> KnownContext:
+    """In the place of `launch.portable`."""
+    requests = {level: (Request("p", "chat", "hi"),) for level in context.requests}
+    return KnownContext(
+        context.engine, context.sweep, RunFolder(context.run.path), requests, None, print
+    )
 
 
 @dataclass
@@ -117,14 +121,15 @@ class _Played:
     job: LaunchJob
     ends: float
     alone: bool
+    future: LaunchFuture = field(default_factory=LaunchFuture)
 
 
 @dataclass
 class PlayedSlots:
-    """Slots in this process: see `places.Places`. Launches end in the order of their time, of equal
+    """Slots in this process: see `Executor`. Launches end in the order of their time, of equal
     ones the last slot's first."""
 
-    rig: LaunchContext
+    context: LaunchContext
     report: Callable[[Phase], None]
     count: int
     time: PlayedTime
@@ -136,35 +141,37 @@ class PlayedSlots:
     ran: list[tuple[str, float]] = field(default_factory=list)
     """Role and end of each launch."""
 
-    def submit(self, job: LaunchJob) -> None:
+    def submit(self, job: LaunchJob) -> LaunchFuture:
         number = min(set(range(self.count)) - {*self.running})
         for each in self.running.values():
             each.alone = False
         ends = self.time.minutes + LAUNCH_MIN
         self.running[number] = _Played(job, ends, not self.running)
+        return self.running[number].future
 
-    def wait(self) -> FinishedJob:
+    def wait(self, futures: Sequence[LaunchFuture]) -> LaunchFuture:
         self.busy.append(len(self.running))
         number = min(self.running, key=lambda each: (self.running[each].ends, -each))
         played = self.running.pop(number)
         self.time.minutes = max(self.time.minutes, played.ends)
         self.ran.append((played.job.phase.role, self.time.minutes))
-        rig = replace(known_bare(self.rig), slowed=not played.alone)
         slot = Slot(number, (str(number),))
 
-        def said(phase: Phase) -> None:
+        def report(phase: Phase) -> None:
             self.report(replace(phase, place=slot.name))
 
+        context = replace(known_context(self.context), slowed=not played.alone, report=report)
         if played.job.launch_id in self.lose:
-            done = lost(played.job, "it was played")
-            said(played.job.phase)
+            result = lost(played.job, "it was played")
+            report(played.job.phase)
         else:
-            done = perform(rig, played.job, said)
-        line = slot.line(alone=played.alone, slots=self.count)
-        finished = FinishedJob(played.job, replace(done, place=line))
-        report_over(finished, self.report)
-        return finished
+            result = context.perform(played.job)
+        result.place = slot.line(alone=played.alone, slots=self.count)
+        played.future.set_result(result)
+        assert played.future in futures
+        return played.future
 
-    def close(self) -> list[FinishedJob]:
+    def close(self) -> None:
+        for played in self.running.values():
+            played.future.cancel()
         self.running.clear()
-        return []

@@ -6,12 +6,14 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.execution.test_executor import bench_of
+from tests.execution.test_executor import runner_of
 from tests.server.fake_nvml import FakeNvml
 from tuner.config.loader import load_sweep
 from tuner.core.errors import UserError
-from tuner.execution.slot_layout import Slot, lay_out_slots, ranges
+from tuner.execution.launch import portable
+from tuner.execution.slots import Slot, lay_out_slots, ranges
 from tuner.metrics.statistics import Interval
+from tuner.runs.run import Run
 from tuner.runs.slot_interference import beside, slowed
 from tuner.server import gpu, ports
 
@@ -102,8 +104,8 @@ def test_the_node_of_a_gpu_is_its_pci_devices(
         (device / "numa_node").write_text(f"{node}\n")
     assert gpu.numa_nodes({}, tmp_path) == {"0": 0, "1": 0, "2": 1}
     nodes = {"0": 0, "1": 0, "2": 1}
-    monkeypatch.setattr("tuner.execution.slot_layout.numa_nodes", lambda environment: nodes)
-    monkeypatch.setattr("tuner.execution.slot_layout.numa_cpus", lambda node: {0, 1, 2, 3, 99_999})
+    monkeypatch.setattr("tuner.execution.slots.numa_nodes", lambda environment: nodes)
+    monkeypatch.setattr("tuner.execution.slots.numa_cpus", lambda node: {0, 1, 2, 3, 99_999})
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: {0, 1, 3, 4})
     first, second = split(tmp_path)
     assert (first.numa, first.cpus) == (0, {0, 1, 3})
@@ -133,8 +135,5 @@ def test_a_speed_up_beside_others_is_held_against_the_baseline_there() -> None:
     assert slowed(Interval(0.95, 0.94, 0.96)) and not slowed(Interval(0.96, 0.94, 0.98))
 
 
-def test_a_rig_for_a_slot_has_no_ledger(tmp_path: Path) -> None:
-    from tuner.execution.executor import bare
-    from tuner.runs.run import Run
-
-    assert not isinstance(bare(bench_of(tmp_path)).run, Run)
+def test_portable_context_has_no_ledger(tmp_path: Path) -> None:
+    assert not isinstance(portable(runner_of(tmp_path)).run, Run)

@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from unittest.mock import patch
 
@@ -12,10 +13,9 @@ import psutil
 import pytest
 
 import tuner
-from tests import seals
-from tests.execution.played_slots import SleepingEngine, known_bare, known_measure
+from tests.execution.played_slots import SleepingEngine, known_context, known_measure
 from tests.execution.slots_session import session
-from tests.seals import SEAL
+from tests.seals import SEAL, left_behind
 from tests.server.launching import processes_with
 from tests.sweeps import Listener
 from tuner.analysis.baselines import settle
@@ -23,10 +23,10 @@ from tuner.analysis.summary import Result
 from tuner.cli.runs import read_status
 from tuner.config.loader import LoadedSweep, load_sweep, with_slots
 from tuner.engines import make_engine
-from tuner.execution.executor import FinishedJob
+from tuner.execution.executor import LaunchFuture
 from tuner.execution.launch import LaunchContext
-from tuner.execution.local_executor import Slots
 from tuner.execution.progress import Phase
+from tuner.execution.slots import SlotExecutor
 from tuner.report.report import write_report
 from tuner.runner.sweep_run import begin_run, run_sweep
 from tuner.runs.run import Run
@@ -73,11 +73,6 @@ class Looking(Listener):
         super().phase(phase)
         if phase.doing in ("warming", "measuring"):
             self.seen.append((phase, servers(self.seal)))
-
-
-def left_behind(seal: str) -> list[list[str]]:
-    """Without multiprocessing's own helper, which lives as long as the process that started it."""
-    return [each for each in seals.left_behind(seal) if "resource_tracker" not in str(each)]
 
 
 def servers(seal: str) -> list[tuple[int, str, tuple[str, ...]]]:
@@ -144,12 +139,11 @@ def test_two_slots_are_always_at_work_and_find_the_same(tmp_path: Path) -> None:
     whatever else this machine does."""
     busy: list[int] = []
     found = []
-    wait = Slots.wait
+    wait = SlotExecutor.wait
 
-    def waiting(slots: Slots) -> FinishedJob:
-        ended = len(slots._through)  # both at once: the other one waits to be told
-        busy.append(sum(each.job is not None for each in slots._workers) + ended)
-        return wait(slots)
+    def waiting(executor: SlotExecutor, futures: Sequence[LaunchFuture]) -> LaunchFuture:
+        busy.append(len(futures))
+        return wait(executor, futures)
 
     for slots in (1, 2):
         folder = tmp_path / str(slots)
@@ -160,10 +154,10 @@ def test_two_slots_are_always_at_work_and_find_the_same(tmp_path: Path) -> None:
         run = begin_run(folder / "runs", loaded, None)
         engine = SleepingEngine(loaded.sweep.engine, loaded.sweep.timeouts)
         with (
-            patch("tuner.runner.sweep_run.bare", known_bare),
+            patch("tuner.runner.sweep_run.portable", known_context),
             patch.object(LaunchContext, "_warm_up", lambda *_: None),
             patch.object(LaunchContext, "_measure", known_measure),
-            patch.object(Slots, "wait", waiting),
+            patch.object(SlotExecutor, "wait", waiting),
         ):
             run_sweep(loaded, run, engine, Listener())
         found.append({

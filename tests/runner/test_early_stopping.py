@@ -17,7 +17,7 @@ from tuner.config.point import Point
 from tuner.core.errors import EngineFailure, Failure
 from tuner.engines import make_engine
 from tuner.execution.early_stopping import Race
-from tuner.execution.launch import LaunchContext, LaunchResult
+from tuner.execution.launch import LaunchContext, LaunchJob, LaunchResult
 from tuner.execution.progress import Phase
 from tuner.loadgen.auth import NO_KEYS
 from tuner.loadgen.client import GENERATE
@@ -215,7 +215,7 @@ def attempt(
     race = Race(known, "the best", known, spreads, point if whole else None)
     run = begin_run(folder / "runs", loaded, None)
     rig = played(loaded, run, lambda phase: world.windows(1, speeds[phase.concurrency or 0])[0])
-    return rig.attempt(Phase(1, "candidate", point, "launching"), 1, race=race), race
+    return rig.perform(LaunchJob(Phase(1, "candidate", point, "launching"), 1, race=race)), race
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def test_lengths_of_a_launch_are_raced_against_each_other_too(tmp_path: Path) ->
     run = begin_run(tmp_path / "runs", loaded, None)
     first, *along = [each for each in loaded.space.points if dict(each.env)]
     rig = played(loaded, run, play)
-    made = rig.attempt(Phase(1, "candidate", first, "launching"), 1, tuple(along), race)
+    made = rig.perform(LaunchJob(Phase(1, "candidate", first, "launching"), 1, tuple(along), race))
     counts = {point.num_steps: taken.count(1) for point, taken in made.taken.items() if point}
     assert counts[2] == counts[3] == 4
     assert counts[1] < 4
@@ -289,7 +289,7 @@ def test_what_a_dead_server_left_of_a_slow_length_is_not_whole(tmp_path: Path) -
     run = begin_run(tmp_path / "runs", loaded, None)
     rig, point = played(loaded, run, play), loaded.space.points[0]
     race = Race(known, "the best", known, spreads)
-    made = rig.attempt(Phase(1, "candidate", point, "launching"), 1, race=race)
+    made = rig.perform(LaunchJob(Phase(1, "candidate", point, "launching"), 1, race=race))
     assert made.failure is not None
     assert not rig.is_complete(made.taken[point])
 
@@ -324,6 +324,6 @@ def test_a_baseline_without_the_figure_races_nobody(tmp_path: Path) -> None:
     race = Race({1: [one_chunk]}, "no speculation", {1: [one_chunk]}, {})
     run = begin_run(tmp_path / "runs", loaded, None)
     rig, point = played(loaded, run, lambda phase: one_chunk), loaded.space.points[0]
-    made = rig.attempt(Phase(1, "candidate", point, "launching"), 1, race=race)
+    made = rig.perform(LaunchJob(Phase(1, "candidate", point, "launching"), 1, race=race))
     assert made.failure is None
     assert rig.is_complete(made.taken[point])

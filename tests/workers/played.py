@@ -4,14 +4,14 @@ with figures that are known. A search of many candidates takes a second."""
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from tests.execution.played_slots import PlayedEngine, PlayedSlots, PlayedTime
 from tests.sweeps import Listener
 from tuner.config.loader import LoadedSweep
-from tuner.execution.executor import FinishedJob
+from tuner.execution.executor import LaunchFuture
 from tuner.runner.sweep_run import begin_run, measure_all, reopen_run
 from tuner.runs.run import Run
 from tuner.runs.settings import WorkerSettings
@@ -25,9 +25,9 @@ IDENTITY = {"the release": "0.5.17"}
 class SlowSlots(PlayedSlots):
     """Launches that take a moment, in which other workers come to theirs."""
 
-    def wait(self) -> FinishedJob:
+    def wait(self, futures: Sequence[LaunchFuture]) -> LaunchFuture:
         time.sleep(0.02)
-        return super().wait()
+        return super().wait(futures)
 
 
 @dataclass

@@ -11,16 +11,16 @@ from typing import Any
 from tuner.config.loader import LoadedSweep
 from tuner.config.reserved_flags import NNODES, node_count
 from tuner.core.errors import UserError
-from tuner.execution.executor import PlacesMaker
+from tuner.execution.executor import ExecutorFactory
 from tuner.execution.request_plan import writes_answers
-from tuner.execution.slot_layout import lay_out_slots
+from tuner.execution.slots import lay_out_slots
 
 
 @dataclass(frozen=True)
 class Elsewhere:
     """Where launches are performed; with nothing in it: on this machine."""
 
-    places: PlacesMaker | None = None
+    executor: ExecutorFactory | None = None
     machine: dict[str, Any] | None = None
     notes: tuple[str, ...] = ()
 
@@ -73,14 +73,16 @@ def joined(loaded: LoadedSweep, address: str | None, resource: str | None) -> It
     if address is None:
         yield Elsewhere()
         return
-    from tuner.execution.ray.executor import RayPlaces
+    from tuner.execution.ray.executor import RayExecutor
     from tuner.execution.ray.nodes import join, leave, looked_at
 
     join(address)
     try:
         cluster = looked_at(loaded.sweep, resource)
         yield Elsewhere(
-            partial(RayPlaces, cluster=cluster), cluster.machine, (cluster.words(), *cluster.notes)
+            partial(RayExecutor, cluster=cluster),
+            cluster.machine,
+            (cluster.words(), *cluster.notes),
         )
     finally:
         leave()

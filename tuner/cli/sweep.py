@@ -2,8 +2,10 @@
 
 import json
 import os
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -19,7 +21,6 @@ from tuner.cli.terminal import end_on_signals, interrupts_said
 from tuner.config.loader import LoadedSweep, load_sweep, with_deadline, with_slots, with_trials
 from tuner.core.errors import EngineFailure, UserError
 from tuner.engines import make_engine
-from tuner.execution.executor import PlacesMaker
 from tuner.report.report import write_report
 from tuner.runner.budget import refuse_past
 from tuner.runner.sweep_run import as_begun, begin_run, measure_all, reopen_run
@@ -28,7 +29,7 @@ from tuner.runs.run import Run
 from tuner.runs.run_folder import RESULTS
 from tuner.runs.settings import WorkerSettings
 from tuner.server.base import Checked, Engine
-from tuner.server.memory import guarded, without_misfits
+from tuner.server.memory import MemoryGuard, without_misfits
 from tuner.server.process import interrupts_deferred
 from tuner.workers.options import WorkerOptions, join_fleet, refuse_worker_alone, worker_settings
 from tuner.workers.shared_study import SharedStudy
@@ -73,12 +74,13 @@ def run(options: SweepOptions) -> int:
         memory = engine.estimate_memory(loaded.sweep, there.gpu_gib)
         checked = without_misfits(checked, memory)
         fleet, worker = _company(options, checked.loaded, engine)
-        engine = guarded(engine, memory)
         folder = _folder(options, checked.loaded, there.machine, worker)
         claims.tell(folder.path)
         checked = replace(checked, notes=(*checked.notes, *there.notes, *claims.notes))
         end_on_signals(outlive_terminal=True)  # after Ray, which sets a handler of its own
-        return _go(options, checked, folder, engine, there.places, fleet).exit_code
+        guard = None if memory is None else MemoryGuard(memory)
+        measure = partial(measure_all, elsewhere=there.executor, fleet=fleet, guard=guard)
+        return _go(options, checked, folder, engine, measure).exit_code
 
 
 def _company(
@@ -107,8 +109,7 @@ def _go(
     checked: Checked,
     folder: Run,
     engine: Engine,
-    elsewhere: PlacesMaker | None,
-    fleet: SharedStudy | None,
+    measure: Callable[..., Result],
 ) -> Result:
     """Measure and report, with the run held; then `on_finish`, if it was held."""
     outcome = None
@@ -121,7 +122,7 @@ def _go(
             with watch(checked.loaded, folder, to_stderr=options.as_json) as progress:
                 if cleared is not None:
                     progress.note(cleared)
-                result = _measure(checked, folder, engine, progress, options, elsewhere, fleet)
+                result = _measure(checked, folder, engine, progress, options, measure)
             _report(folder, result, options)
             if folder.stop_file.exists():
                 _say_how_to_go_on(folder)
@@ -191,8 +192,7 @@ def _measure(
     engine: Engine,
     progress: ProgressLine,
     options: SweepOptions,
-    elsewhere: PlacesMaker | None,
-    fleet: SharedStudy | None,
+    measure: Callable[..., Result],
 ) -> Result:
     for note in checked.notes:
         progress.note(note)
@@ -200,9 +200,7 @@ def _measure(
         progress.note(unused)
     try:
         with interrupts_said("stopping servers, writing the report"):
-            return measure_all(
-                checked.loaded, folder, engine, progress, elsewhere=elsewhere, fleet=fleet
-            )
+            return measure(checked.loaded, folder, engine, progress)
     except (KeyboardInterrupt, EngineFailure, UserError, OSError):
         with interrupts_deferred():
             _report_what_there_is(folder, options)

@@ -8,27 +8,34 @@ Where a race is on, points that need no further window of a level are left out o
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from typing import Any, Protocol, TypeVar
 
 from tuner.config.load_level import Level
 from tuner.config.point import Point
 from tuner.config.schema import Sweep
-from tuner.core.errors import EngineFailure
+from tuner.core.errors import EngineFailure, Failure
 from tuner.execution.early_stopping import Race, is_precise_enough
 from tuner.execution.measurement import PointMeasurement, Stop
 from tuner.execution.progress import Phase
 from tuner.execution.step_blocks import chain_length, partial_block
 from tuner.loadgen.client import Kept, Load, judge, run_window
 from tuner.metrics.samples import Request, Window
+from tuner.runs.records import PlaceLine
 from tuner.runs.run_folder import RunFolder
-from tuner.server.base import Engine, Server, ServerConfig, plain_config, server_config
+from tuner.server import gpu
+from tuner.server.base import Engine, Rank, Server, ServerConfig, plain_config, server_config
 from tuner.server.gpu_sampler import watched
+from tuner.server.memory import MemoryGuard
+from tuner.server.process import child_environment
 
 ATTEMPTS = 2
 """Launches of a trial whose failure is worth a retry."""
 
 DEATH_WAIT_S = 2.0
+RANK_CHECK_S = 0.2
+"""Between two looks at a rank that answers nobody."""
 
 STOOD_S = 2.0
 """A client that stood still for so long (Ctrl-Z, a paused container) has measured itself."""
@@ -39,25 +46,62 @@ TRIES = 3
 _log = logging.getLogger(__name__)
 
 
+@dataclass(frozen=True)
+class LaunchJob:
+    """One server start and the points that it serves. It can be pickled."""
+
+    phase: Phase
+    """`launching`, of the first point. It has the trial's number if nothing else is measured, and
+    the failure of the launch before if this is the second one."""
+    launch_id: int
+    """Unique in the run: it names the log."""
+    along: tuple[Point, ...] = ()
+    """Further points of the same block, measured in turns on the same server."""
+    race: Race | None = None
+    """None: every window is measured."""
+    held_out: bool = False
+    """Measure the first point also on prompts that no candidate is chosen on."""
+
+    @property
+    def points(self) -> tuple[Point | None, ...]:
+        """The first point, then those along with it."""
+        return (self.phase.point, *self.along)
+
+    def config(self, sweep: Sweep) -> ServerConfig:
+        """Return the server to start."""
+        if not self.along:
+            return phase_config(sweep, self.phase)
+        return partial_block(point for point in self.points if point is not None).config(sweep)
+
+
 @dataclass
 class LaunchResult:
-    """What one launch has brought so far; it stays when the launch fails."""
+    """What one launch has brought so far. It stays when the launch fails, and can be pickled."""
 
     launch_id: int
     warm_steps: tuple[int, ...] = ()
     """Chain lengths that the server was switched between; (): a launch for one point."""
     info: Mapping[str, Any] | None = None
-    """What the server says of itself, once it has started."""
+    """The server's own description, once it has started."""
     engine_version: str | None = None
     launch_s: float | None = None
     taken: dict[Point | None, PointMeasurement] = field(default_factory=dict)
     failure: EngineFailure | None = None
     stop_failure: EngineFailure | None = None
+    gpus_in_use: tuple[str, ...] = ()
+    """What other processes held of the GPUs just before."""
+    place: PlaceLine | None = None
+    """Where it was launched; None if there is one place only."""
+
+
+def lost(job: LaunchJob, why: str) -> LaunchResult:
+    """Return the result of a launch whose process or machine is gone."""
+    return LaunchResult(job.launch_id, failure=EngineFailure(Failure.LOST, why))
 
 
 @dataclass(frozen=True)
 class LaunchContext:
-    """Everything that is the same for each launch of a run; see `job.bare`."""
+    """Everything that is the same for each launch of a run. See `portable`."""
 
     engine: Engine
     sweep: Sweep
@@ -68,54 +112,57 @@ class LaunchContext:
     tokenise_doubt: str | None
     report: Callable[[Phase], None]
     held_out: Mapping[Level, tuple[Request, ...]] = field(default_factory=dict, kw_only=True)
-    """As `requests`, of prompts that no candidate is chosen on; {} where there are too few."""
+    """As `requests`, of prompts that no candidate is chosen on; {} if there are too few."""
     task: tuple[Request, ...] = field(default=(), kw_only=True)
     """The questions of `workload.task`, for the baseline and for confirmations."""
+    guard: MemoryGuard | None = field(default=None, kw_only=True)
+    """Called before each launch."""
+    rank: Rank | None = field(default=None, kw_only=True)
+    """The part to launch of a server that spans nodes."""
 
-    def attempt(
-        self,
-        phase: Phase,
-        launch_id: int,
-        along: tuple[Point, ...] = (),
-        race: Race | None = None,
-        *,
-        held_out: bool = False,
-    ) -> LaunchResult:
-        """Launch once for the phase's point, and measure those `along` in turns with it.
+    def perform(self, job: LaunchJob) -> LaunchResult:
+        """Launch, measure and stop. A failure is in the result, not raised.
 
-        They and the point are of one block; the trials are numbered from the phase's on. Without
-        a `race` no window is left out for being slower. `held_out` measures the phase's point on
-        those prompts too, afterwards. What went wrong is in the attempt, not raised.
+        The points are measured in turns, and their trials are numbered from the phase's on.
+        Writes the server's log in the run folder and nothing else. Raises UserError if this
+        machine is at fault (no program, a full disk). KeyboardInterrupt passes through, with no
+        process left.
         """
-        attempt, config = LaunchResult(launch_id), phase_config(self.sweep, phase)
-        if along:
-            assert phase.point is not None
-            block = partial_block((phase.point, *along))
-            attempt.warm_steps, config = block.steps, block.config(self.sweep)
-        self.report(phase)
+        phase, config = job.phase, replace(job.config(self.sweep), rank=self.rank)
+        result = LaunchResult(
+            job.launch_id,
+            warm_steps=config.warm_steps,
+            gpus_in_use=gpus_in_use(self.sweep, config),
+        )
+        if config.answers:
+            self.report(phase)
         try:
-            server = self.engine.launch(config, self.run.log_file(launch_id), launch_id)
+            if self.guard is not None:
+                self.guard.check(config)
+            server = self.engine.launch(config, self.run.log_file(job.launch_id), job.launch_id)
         except EngineFailure as failure:
-            attempt.failure = failure
-            return attempt
-        attempt.info = server.info
-        attempt.engine_version, attempt.launch_s = server.engine_version, server.launch_s
-        phases = [phase]
-        phases += [replace(phase, trial=phase.trial + n, point=p) for n, p in enumerate(along, 1)]
+            result.failure = failure
+            return result
+        if not config.answers:
+            result.failure = _wait_for_end(server)
+            return result
+        result.info = server.info
+        result.engine_version, result.launch_s = server.engine_version, server.launch_s
+        phases = [replace(phase, trial=phase.trial + n, point=p) for n, p in enumerate(job.points)]
         try:
-            self._load(server, phases, attempt, race)
-            if held_out:
-                self._load_held_out(server, phase, attempt)
+            self._load(server, phases, result, job.race)
+            if job.held_out:
+                self._load_held_out(server, phase, result)
         except EngineFailure as failure:
-            attempt.failure = failure
-            for taken in attempt.taken.values():  # nobody asked whether they are behind as a whole
+            result.failure = failure
+            for taken in result.taken.values():  # nobody asked whether they are behind as a whole
                 taken.go_on()
         finally:
             try:
                 self.report(replace(phase, doing="stopping"))
             finally:  # a signal that comes just then is no reason to leave the server
-                _stop(server, attempt)
-        return attempt
+                _stop(server, result)
+        return result
 
     def is_complete(self, taken: PointMeasurement | None) -> bool:
         """Every window of every level is there, or was left out in a race."""
@@ -263,11 +310,53 @@ class LaunchContext:
         return window
 
 
+def portable(context: LaunchContext) -> LaunchContext:
+    """Return a context that can be pickled for another process or another machine.
+
+    It has neither the ledger nor a listener.
+    """
+    return LaunchContext(
+        context.engine,
+        context.sweep,
+        RunFolder(context.run.path),
+        context.requests,
+        context.tokenise_doubt,
+        _ignore,
+        held_out=context.held_out,
+        task=context.task,
+        guard=context.guard,
+    )
+
+
+def _ignore(_phase: Phase) -> None:
+    """Do nothing: nobody listens."""
+
+
+def gpus_in_use(sweep: Sweep, config: ServerConfig) -> tuple[str, ...]:
+    """Return what other processes hold of the GPUs that a server of `config` will see."""
+    if not sweep.engine.uses_gpus:
+        return ()
+    return tuple(gpu.gpu_in_use(child_environment(config.env, config.unset, mark="")))
+
+
 def phase_config(sweep: Sweep, phase: Phase) -> ServerConfig:
     """The server of a phase's point with a launch of its own."""
     if phase.role == "plain" and phase.point is not None:
         return plain_config(sweep, phase.point)
     return server_config(sweep, phase.point)
+
+
+def _wait_for_end(server: Server) -> EngineFailure:
+    """Wait until a rank that answers nobody has ended. Return the cause."""
+    try:
+        while True:
+            server.check_alive()
+            time.sleep(RANK_CHECK_S)
+    except EngineFailure as failure:
+        return failure
+    finally:
+        with suppress(EngineFailure):
+            server.stop()
 
 
 def _stop(server: Server, attempt: LaunchResult) -> None:

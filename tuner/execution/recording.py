@@ -28,7 +28,6 @@ from tuner.runs.ledger import Ledger
 from tuner.runs.raw_samples import held_out_samples
 from tuner.runs.records import (
     SIMULATED,
-    AskedLine,
     DecisionLine,
     HeldOut,
     OutputCounts,
@@ -61,12 +60,8 @@ class RecordInput:
     proposed: bool = True
     switch_failure: str | None = None
     decision: Decision | None = None
-    place: PlaceLine | None = None
-    """Where it was measured; None where there is one place only."""
-    asked: AskedLine | None = None
-    """What the search knew when it proposed it, where that is not what stands above the line."""
     smoothed: Mapping[int, float] = field(default_factory=dict)
-    """As of `bench.Asked`."""
+    """See `TrialRequest`."""
 
     @property
     def taken(self) -> PointMeasurement:
@@ -131,8 +126,7 @@ class TrialRecorder(LaunchContext):
             broken=broken_limits(metrics, self.sweep.search, entry.baseline),
             outputs=outputs,
             task=None if failure is not None else self._task(phase, entry.taken.task),
-            place=entry.place,
-            asked=entry.asked,
+            place=entry.attempt.place,
             smoothed={str(trial): value for trial, value in entry.smoothed.items()} or None,
         )
 
@@ -164,7 +158,7 @@ class TrialRecorder(LaunchContext):
 
     def _beside(self, entry: RecordInput, level: Level) -> Interval | None:
         """How others slow its place down, where a candidate had some beside it."""
-        place = entry.place
+        place = entry.attempt.place
         if place is None or place.alone or entry.phase.role != "candidate":
             return None
         return interference(self.run.ledger(), place, level)
@@ -202,7 +196,7 @@ class TrialRecorder(LaunchContext):
                 ratio = beside(speedup(baseline[level], windows, metric), known)
                 figures |= {**speedup_figures(ratio), **slot_figures(known)}
                 if known is not None:
-                    checks.append(beside_note(entry.place, level, known))
+                    checks.append(beside_note(entry.attempt.place, level, known))
             metrics[str(level)] = figures
         for level, context in contexts.items():
             context = replace(context, served=served_elsewhere(metrics, str(level)))

@@ -19,7 +19,7 @@ from tuner.engines import make_engine
 from tuner.execution.launch import warm_up
 from tuner.execution.request_plan import plan_requests, writes_answers
 from tuner.execution.schedule import confirms, launches_again
-from tuner.execution.slot_layout import planned_slots
+from tuner.execution.slots import planned_slots
 from tuner.execution.step_blocks import Blocks, count_launches
 from tuner.runs.machine import machine_facts
 from tuner.runs.records import TrialRecord

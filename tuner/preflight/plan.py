@@ -18,7 +18,7 @@ from tuner.config.synthetic import made_up, trusted_code
 from tuner.core.formatting import spell_time
 from tuner.engines import make_engine
 from tuner.execution.request_plan import describe_load, writes_answers
-from tuner.execution.slot_layout import slot_notes
+from tuner.execution.slots import slot_notes
 from tuner.execution.step_blocks import Block, Blocks
 from tuner.preflight.estimate import Earlier, Estimate, estimate_sweep
 from tuner.server.base import Command, Engine, server_config

@@ -4,10 +4,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from tuner.config.point import Point
-from tuner.execution.concurrent_trials import TrialPool
-from tuner.execution.executor import Launches
-from tuner.execution.shared_launch import SharedTrial, launches_together, measure_together
-from tuner.execution.trial import TrialRequest
+from tuner.execution.trial import SharedTrial, SingleTrial, TrialPool, TrialRequest
 from tuner.runner.closing import (
     baseline_in_the_middle,
     close,
@@ -17,7 +14,7 @@ from tuner.runner.closing import (
 )
 from tuner.runner.context import SearchContext, sweep_progress
 from tuner.runner.observations import to_observation
-from tuner.runner.slot_baselines import measure_abreast
+from tuner.runner.slot_baselines import measure_concurrent_baselines
 from tuner.runs.records import TrialRecord
 from tuner.runs.status import Ended, write_ended
 from tuner.search.optuna_study import Proposal
@@ -30,15 +27,16 @@ def search_candidates(search: SearchContext) -> None:
     them, where there are several places, what servers in them do to each other."""
     write_ended(search.bench.run, Ended(False, None, has_closing(search)))
     if search.room > 0:
-        measure_abreast(search, search.pace.expected(search.shared_points) + closing_s(search))
+        ahead = search.pace.expected(search.shared_points) + closing_s(search)
+        measure_concurrent_baselines(search, ahead)
     _finish_cut_off(search)
     candidates = _Candidates(search)
     try:
         while candidates.go_on():
             pass
-    except BaseException as error:
+    except BaseException:
         with interrupts_deferred():
-            candidates.flight.abort(error)
+            candidates.trials.abort()
             _publish_the_rest(search)
         raise
     if not candidates.has_failed:
@@ -70,7 +68,7 @@ class _Candidates:
     """The candidates of a run, as many at a time as there are places."""
 
     search: SearchContext
-    flight: TrialPool[_Going] = field(init=False)
+    trials: TrialPool[_Going] = field(init=False)
     failures: int = 0
     """In a row, as the ledger has them."""
     has_failed: bool = False
@@ -81,29 +79,29 @@ class _Candidates:
     """Proposals that are not begun: a baseline comes first."""
 
     def __post_init__(self) -> None:
-        self.flight = TrialPool(self.search.bench.alone)
+        self.trials = TrialPool(self.search.bench)
 
     def go_on(self) -> bool:
         """Begin what can be begun, wait for one that ends; False where nothing is left to do."""
         while self._may_begin() and (proposal := self._next()) is not None:
             if is_baseline_due(self.search):
                 self.held.insert(0, proposal)
-                if self.flight.tags:
+                if self.trials.tags:
                     break  # it is measured alone
                 baseline_in_the_middle(self.search)
                 continue  # it took time: perhaps there is none left for the candidate
             self._begin(proposal)
-        if not self.flight.tags:
+        if not self.trials.tags:
             if self.search.together is not None and not self.has_failed:
                 self.search.together.tell_failures()  # or two would wait for each other's
             return self._waits_for_others()
-        going, records = self.flight.land()
+        going, records = self.trials.wait()
         self._told(going, records)
         return True
 
     def _may_begin(self) -> bool:
-        search, running = self.search, self.flight.tags
-        if self.is_over or self.has_failed or not self.flight.has_room:
+        search, running = self.search, self.trials.tags
+        if self.is_over or self.has_failed or not self.trials.has_room:
             return False
         if search.room <= sum(len(each.points) for each in running):
             return False
@@ -134,7 +132,7 @@ class _Candidates:
         together = self.search.together
         if together is None:
             return self._proposed(())
-        wanted, begun = self.search.wanted, sum(len(each.points) for each in self.flight.tags)
+        wanted, begun = self.search.wanted, sum(len(each.points) for each in self.trials.tags)
         while together.look() and not together.is_full(wanted) and self.search.room > begun:
             proposal = self._proposed(together.elsewhere)
             if proposal is None:
@@ -149,19 +147,19 @@ class _Candidates:
 
     def _proposed(self, elsewhere: Collection[Point]) -> Proposal | None:
         search, study = self.search, self.search.study
-        along = [point for each in self.flight.tags for point in each.points[1:]]
+        along = [point for each in self.trials.tags for point in each.points[1:]]
         handed_over, proposal = study.handed_over, study.propose([*along, *elsewhere])
         if study.handed_over != handed_over:
             search.progress.note(
                 f"{study.handed_over}; {search.bench.sweep.search.sampler} chooses from here"
             )
-        if proposal is None and not self.flight.tags and study.stopped is not None:
+        if proposal is None and not self.trials.tags and study.stopped is not None:
             search.progress.note(f"the search ends here: {study.stopped.why}")
         return proposal
 
     def _begin(self, proposal: Proposal) -> None:
         """Launch for a proposed point, with what its launch can measure besides."""
-        search, running = self.search, self.flight.tags
+        search, running = self.search, self.trials.tags
         bench, point, decision = search.bench, proposal.point, proposal.decision
         if decision is not None and search.left_out:
             decision = replace(decision, excluded={**search.left_out, **decision.excluded})
@@ -173,14 +171,10 @@ class _Candidates:
             claimed = (e for e in points[1:] if search.together.claim(e, search.wanted))
             points = (point, *claimed)
         race = search.races.next(point, decision)
-        launches: Launches[Sequence[TrialRecord]]
-        if len(points) > 1:
-            shared = SharedTrial(points, search.baseline, decision=decision, race=race)
-            launches = launches_together(bench, shared)
-        else:
-            asked = TrialRequest("candidate", point, decision, race=race)
-            launches = _one(search, asked)
-        self.flight.begin(_Going(proposal, points, search.pace.clock.monotonic()), launches)
+        asked = TrialRequest("candidate", point, decision, along=points[1:], race=race)
+        kind = SharedTrial if asked.along else SingleTrial
+        going = _Going(proposal, points, search.pace.clock.monotonic())
+        self.trials.begin(going, kind(bench, asked, search.baseline))
 
     def _told(self, going: _Going, records: Sequence[TrialRecord]) -> None:
         """Tell the study and whoever listens."""
@@ -204,11 +198,6 @@ class _Candidates:
             self.has_failed = True
         if self.has_failed and search.together is not None:
             search.together.give_up()
-
-
-def _one(search: SearchContext, asked: TrialRequest) -> Launches[Sequence[TrialRecord]]:
-    measured = yield from search.bench.launches(asked, search.baseline)
-    return [measured.record]
 
 
 def _tell_unasked(search: SearchContext, records: Sequence[TrialRecord]) -> None:
@@ -245,9 +234,9 @@ def _finish_cut_off(search: SearchContext) -> None:
     if search.budget.why_not(ahead) is not None:
         return
     race = search.races.next(points[0], None)
-    shared = SharedTrial(points, search.baseline, is_proposed=False, race=race)
+    asked = TrialRequest("candidate", points[0], along=points[1:], is_proposed=False, race=race)
     with search.pace.launching() as records:
-        records += measure_together(bench, shared)
+        records += bench.measure_block(asked, search.baseline)
     _tell_unasked(search, records)
     _publish(search, records)
     for record in records:

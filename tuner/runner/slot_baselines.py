@@ -1,52 +1,44 @@
-"""The baseline in all places at once: what servers that stand side by side do to each other."""
+"""The baseline in all slots at the same time: how much concurrent servers slow each other down."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from tuner.execution.concurrent_trials import TrialPool
-from tuner.execution.executor import Launches
-from tuner.execution.measurement import Windows
-from tuner.execution.trial import TrialRequest, TrialRunner
+from tuner.execution.trial import SingleTrial, TrialPool, TrialRequest
 from tuner.runner.context import SearchContext, sweep_progress
 from tuner.runs.records import TrialRecord
 from tuner.runs.slot_interference import describe_slots
-from tuner.server.process import interrupts_deferred
 
 
-def measure_abreast(search: SearchContext, ahead: float) -> None:
-    """Launch the baseline in every place at the same time, once in a run for each number of slots;
-    nothing where there is one place, or where no `ahead` seconds are left after it. What fails is
-    recorded and ends nothing."""
-    bench, progress, count = search.bench, search.progress, search.bench.alone.count
+def measure_concurrent_baselines(search: SearchContext, ahead: float) -> None:
+    """Launch the baseline in every slot at the same time, once in a run for each number of slots.
+
+    Does nothing if there is one slot, or if no `ahead` seconds are left after it. A failure is
+    recorded and ends nothing.
+    """
+    bench, progress, count = search.bench, search.progress, search.bench.executor.count
     if count < 2 or len(_known(bench.run.records(), count)) >= count:
         return
     if (why := search.budget.why_not(search.pace.expected() + ahead)) is not None:
         progress.note(f"{why}: what servers side by side do to each other is not measured")
         return
-    flight: TrialPool[None] = TrialPool(bench.alone)
+    trials: TrialPool[None] = TrialPool(bench)
     try:
         for _ in range(count):
-            flight.begin(None, _one(bench, search.baseline))
-        while flight.tags:
-            for record in flight.land()[1]:
+            trials.begin(None, SingleTrial(bench, TrialRequest("abreast", None), search.baseline))
+        while trials.tags:
+            for record in trials.wait()[1]:
                 progress.recorded(record, sweep_progress(search, record))
-    except BaseException as error:
-        with interrupts_deferred():
-            flight.abort(error)
+    except BaseException:
+        trials.abort()
         raise
     for words in describe_slots(bench.run.ledger()):
         progress.note(words)
 
 
 def _known(records: Iterable[TrialRecord], count: int) -> set[tuple[str, int]]:
-    """Launches that tell of so many places: of slots the last one of each, once."""
+    """Return the launches that count for so many places: of a slot only one."""
     found = set()
-    for each in records:
-        if each.role != "abreast" or each.place is None or each.place.slots not in (None, count):
-            continue
-        found.add((each.place.name, each.trial if each.place.slots is None else 0))
+    for record in records:
+        place = record.place
+        if record.role == "abreast" and place is not None and place.slots in (None, count):
+            found.add((place.name, record.trial if place.slots is None else 0))
     return found
-
-
-def _one(bench: TrialRunner, baseline: Windows) -> Launches[Sequence[TrialRecord]]:
-    measured = yield from bench.launches(TrialRequest("abreast", None), baseline)
-    return [measured.record]

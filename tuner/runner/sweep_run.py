@@ -14,11 +14,11 @@ from tuner.config.task_dataset import task_hash
 from tuner.core.errors import UserError
 from tuner.dashboard.live import DashboardListener, Showing
 from tuner.dashboard.trials import make_schema
-from tuner.execution.executor import Executor, PlacesMaker, bare
-from tuner.execution.local_executor import Slots
+from tuner.execution.executor import Executor, ExecutorFactory
+from tuner.execution.launch import portable
 from tuner.execution.progress import Listeners, Progress
 from tuner.execution.schedule import closing_launches
-from tuner.execution.slot_layout import lay_out_slots
+from tuner.execution.slots import SlotExecutor, lay_out_slots
 from tuner.execution.trial import TrialRunner
 from tuner.runner.budget import CLOCK, Budget, Clock
 from tuner.runner.conversations import with_conversations
@@ -32,6 +32,7 @@ from tuner.runs.status import told_end
 from tuner.search.optuna_storage import StorageUnusable, open_storage
 from tuner.server import gpu
 from tuner.server.base import Engine
+from tuner.server.memory import MemoryGuard
 from tuner.server.process import interrupts_deferred
 from tuner.sglang.revisions import ModelFacts, changed_models, held_as_begun, model_facts
 from tuner.sglang.server_settings import Launches
@@ -144,8 +145,9 @@ def measure_all(
     engine: Engine,
     progress: Progress,
     clock: Clock = CLOCK,
-    elsewhere: PlacesMaker | None = None,
+    elsewhere: ExecutorFactory | None = None,
     fleet: SharedStudy | None = None,
+    guard: MemoryGuard | None = None,
 ) -> Result:
     """Measure the baseline, then candidates; what the run's files have already is not repeated.
 
@@ -186,7 +188,8 @@ def measure_all(
                     if not comes_too_late(own, loaded, run):
                         loaded = with_conversations(loaded, run, engine, watched.phase)
                         bench = TrialRunner.prepare(engine, loaded, run, watched.phase)
-                        with placed(bench, loaded, watched, elsewhere) as there:
+                        bench = replace(bench, guard=guard)
+                        with with_executor(bench, loaded, watched, elsewhere) as there:
                             search_all(
                                 there, loaded, budget, watched, clock, own, here=elsewhere is None
                             )
@@ -201,14 +204,14 @@ def measure_all(
 
 
 @contextmanager
-def placed(
-    bench: TrialRunner, loaded: LoadedSweep, progress: Progress, elsewhere: PlacesMaker | None
+def with_executor(
+    bench: TrialRunner, loaded: LoadedSweep, progress: Progress, make: ExecutorFactory | None
 ) -> Iterator[TrialRunner]:
-    """The bench with the places that `slots` asks for, or those elsewhere, until the block is
-    through."""
-    places: Executor
-    if elsewhere is not None:
-        places = elsewhere(bench, progress.phase)
+    """The runner with its executor until the block is through: the one that `make` returns, one
+    with the slots of the sweep, or this process."""
+    executor: Executor
+    if make is not None:
+        executor = make(bench, progress.phase)
     else:
         slots = lay_out_slots(loaded, os.environ)
         if len(slots) < 2:
@@ -216,9 +219,9 @@ def placed(
             return
         for slot in slots:
             progress.note(slot.words())
-        places = Slots(bare(bench), slots, progress.phase)
+        executor = SlotExecutor(portable(bench), slots, progress.phase)
     try:
-        yield replace(bench, places=places)
+        yield replace(bench, concurrent=executor)
     finally:
         with interrupts_deferred():
-            places.close()
+            executor.close()

@@ -1,4 +1,4 @@
-"""GPU memory of servers before they start: estimates, points that cannot fit, guarded launches."""
+"""GPU memory of servers before they start: estimates, points that cannot fit, a launch guard."""
 
 from collections.abc import Iterable
 from contextlib import suppress
@@ -8,14 +8,7 @@ from typing import Any, Protocol
 
 from tuner.config.point import Point
 from tuner.core.errors import EngineFailure, Failure, UserError
-from tuner.server.base import (
-    Checked,
-    Engine,
-    ForwardingEngine,
-    Server,
-    ServerConfig,
-    server_config,
-)
+from tuner.server.base import Checked, ServerConfig, server_config
 
 
 @dataclass(frozen=True)
@@ -188,24 +181,18 @@ def _gib(value: float | None) -> str:
     return "?" if value is None else f"{value:.1f}"
 
 
-def guarded(engine: Engine, memory: MemoryEstimator | None) -> Engine:
-    """Return `engine` with its launches guarded, or as it is without an estimator."""
-    return engine if memory is None else Guarded(engine, memory)
+class MemoryGuard:
+    """Refuses launches that cannot fit, and learns from the logs of those that were made."""
 
-
-class Guarded(ForwardingEngine):
-    """An engine that refuses launches that cannot fit, and learns from the logs of the others."""
-
-    def __init__(self, engine: Engine, memory: MemoryEstimator) -> None:
-        super().__init__(engine)
+    def __init__(self, memory: MemoryEstimator) -> None:
         self._memory = memory
 
-    def launch(self, config: ServerConfig, log: Path, launch_id: int) -> Server:
-        """See `Engine`. Raises EngineFailure(OOM) without a start if the server cannot fit."""
+    def check(self, config: ServerConfig) -> None:
+        """Raise EngineFailure(OOM) if a server of `config` cannot fit."""
         if (why := self._memory.misfit(config)) is not None:
             raise EngineFailure(Failure.OOM, f"not launched: {why}")
-        try:
-            return super().launch(config, log, launch_id)
-        finally:  # what a failed launch had logged counts as well
-            with suppress(OSError):
-                self._memory = self._memory.learn(config, log)
+
+    def learn(self, config: ServerConfig, log: Path) -> None:
+        """Correct the estimates by a launch's log, if there is one. A failed launch counts too."""
+        with suppress(OSError):
+            self._memory = self._memory.learn(config, log)

@@ -38,7 +38,7 @@ class LocalCluster:
 
     def left(self) -> list[list[str]]:
         """The command lines of launches' processes on any node."""
-        words = ("tuner.simulator", "tuner.execution.ray.launch_process")
+        words = ("tuner.simulator", "tuner.execution.launch_process")
         return [line for line in left_behind(self._seal) if any(each in line for each in words)]
 
     def kill(self, node_id: str) -> None:

@@ -10,7 +10,7 @@ from tests.sweeps import tiny_sweep
 from tuner.config.loader import LoadedSweep, load_sweep
 from tuner.core.errors import Failure, UserError
 from tuner.engines import make_engine
-from tuner.execution.executor import LaunchJob
+from tuner.execution.launch import LaunchJob
 from tuner.execution.progress import Phase
 from tuner.execution.trial import TrialRunner
 from tuner.runner.sweep_run import begin_run
@@ -44,22 +44,22 @@ def test_a_server_that_spans_nodes_is_launched_and_ended_as_one(
     cluster: LocalCluster, tmp_path: Path, faults: str, label: Failure | None, words: str
 ) -> None:
     """A rank that is gone leaves rank 0 silent: a hang, which tells nothing of the cause."""
-    from tuner.execution.ray.executor import RayPlaces
+    from tuner.execution.ray.executor import RayExecutor
     from tuner.execution.ray.nodes import looked_at
 
     loaded = spanning(tmp_path, faults)
     run = begin_run(tmp_path / "runs", loaded, None)
     bench = TrialRunner.prepare(make_engine(loaded.sweep), loaded, run, lambda phase: None)
-    places = RayPlaces(bench, bench.report, looked_at(loaded.sweep))
+    executor = RayExecutor(bench, bench.report, looked_at(loaded.sweep))
     try:
-        assert places.count == 2
+        assert executor.count == 2
         job = LaunchJob(Phase(0, "candidate", loaded.space.points[0], "launching"), 0)
-        places.submit(job)
-        done = places.wait()
+        future = executor.submit(job)
+        assert executor.wait([future]) is future
     finally:
-        places.close()
-    attempt, place = done.performed.attempt, done.performed.place
-    assert done.job is job and place is not None and place.gpus == ["0", "1", "0", "1"]
+        executor.close()
+    attempt, place = future.result(), future.result().place
+    assert place is not None and place.gpus == ["0", "1", "0", "1"]
     assert place.name.count(" + ") == 1
     assert (attempt.failure and attempt.failure.label) == label
     assert words in str(attempt.failure)

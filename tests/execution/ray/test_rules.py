@@ -19,10 +19,15 @@ from tuner.cli.cluster import refuse_unplaced
 from tuner.config.loader import load_sweep
 from tuner.core.errors import UserError
 from tuner.engines import make_engine
-from tuner.execution.executor import LaunchJob, bare
+from tuner.execution.launch import LaunchJob, portable
+from tuner.execution.launch_process import LaunchEnd, LaunchOrder
 from tuner.execution.progress import Phase
-from tuner.execution.ray.messages import LaunchOrder, LogPart, Over
-from tuner.execution.ray.node_agent import NodeLaunch, clear_left_behind, own_environment
+from tuner.execution.ray.node_launch import (
+    LogPart,
+    NodeLaunch,
+    clear_left_behind,
+    own_environment,
+)
 from tuner.execution.trial import TrialRunner
 from tuner.preflight.plan import make_plan
 from tuner.runner.sweep_run import begin_run
@@ -33,7 +38,7 @@ def order_of(folder: Path, faults: str = "") -> LaunchOrder:
     loaded = tiny_sweep(folder, faults)
     run = begin_run(folder / "runs", loaded, None)
     bench = TrialRunner.prepare(make_engine(loaded.sweep), loaded, run, lambda phase: None)
-    return LaunchOrder(bare(bench), LaunchJob(Phase(0, "baseline", None, "launching"), 0), 4)
+    return LaunchOrder(portable(bench), LaunchJob(Phase(0, "baseline", None, "launching"), 0))
 
 
 @pytest.fixture(autouse=True)
@@ -55,8 +60,8 @@ def test_a_launch_comes_home_whole_and_leaves_nothing_on_the_node(
     tmp_path: Path, temporary: Path, seal: str
 ) -> None:
     said = list(NodeLaunch(order_of(tmp_path), os.environ).messages())
-    assert isinstance(said[-1], Over) and said[-1].performed is not None
-    assert said[-1].performed.attempt.failure is None
+    assert isinstance(said[-1], LaunchEnd) and said[-1].result is not None
+    assert said[-1].result.failure is None
     log = bytearray()
     for part in (each for each in said if isinstance(each, LogPart)):
         log[part.start :] = part.data
@@ -74,7 +79,7 @@ def test_ending_it_from_outside_ends_its_server_and_brings_its_log(
         said.append(each)
         if isinstance(each, LogPart) and b"Capture" in each.data and len(said) > 1:
             held.end()
-    assert isinstance(said[-1], Over) and said[-1].performed is None and said[-1].why is None
+    assert isinstance(said[-1], LaunchEnd) and said[-1].result is None and said[-1].why is None
     assert not left_behind(seal) and not folders(temporary)
 
 
@@ -82,7 +87,7 @@ HOLDING = """
 import os, sys
 from pathlib import Path
 from tests.execution.ray.test_rules import order_of
-from tuner.execution.ray.node_agent import NodeLaunch
+from tuner.execution.ray.node_launch import NodeLaunch
 for each in NodeLaunch(order_of(Path(sys.argv[1]), "{kind: hang-after, value: 1}, {kind: outlive}"),
                  os.environ).messages():
     pass
@@ -110,14 +115,16 @@ def test_a_worker_that_is_killed_leaves_no_server(
         assert time.monotonic() < deadline
         time.sleep(0.05)
     if victim == "both":
-        for pid in those("ray.launch_process"):
+        for pid in those("execution.launch_process"):
             os.kill(pid, signal.SIGKILL)
     holder.kill()
     holder.wait()
     while victim != "both" and left_behind(seal):
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    while victim == "both" and those("ray.launch_process"):  # its lock is held until it is gone
+    while victim == "both" and those(
+        "execution.launch_process"
+    ):  # its lock is held until it is gone
         assert time.monotonic() < deadline
         time.sleep(0.05)
     if victim == "both":

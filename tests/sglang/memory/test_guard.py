@@ -1,16 +1,18 @@
 """Once a log says what is taken before the weights, a launch that leaves no room is not spent."""
 
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import pytest
 
+from tests.execution.test_executor import runner_of
 from tests.sglang.memory.test_fits import loaded
 from tuner.core.errors import EngineFailure, Failure
 from tuner.engines import make_engine
-from tuner.server.base import server_config
-from tuner.server.memory import Guarded, guarded
+from tuner.execution.launch import LaunchJob
+from tuner.execution.progress import Phase
+from tuner.execution.trial import TrialRequest
+from tuner.server.base import ServerConfig, server_config
+from tuner.server.memory import MemoryGuard
 
 LOG = """\
 [2026-11-29 20:00:00 TP0] Load weight begin. avail mem=BEFORE GB
@@ -18,65 +20,72 @@ LOG = """\
 """
 
 
-@dataclass
-class Recorded:
-    """An engine whose launches write a log, and fail where told so."""
-
-    before: float
-    fails: bool = False
-    name: str = "sglang"
-    launched: list[Any] = field(default_factory=list)
-
-    def launch(self, config: Any, log: Path, launch_id: int) -> Any:
-        self.launched.append(config)
-        log.write_text(LOG.replace("BEFORE", str(self.before)))
-        if self.fails:
-            raise EngineFailure(Failure.OOM, "out of memory")
-        return "a server"
+def logged(folder: Path, before: float) -> Path:
+    """The log of a launch, with the free memory before the weights."""
+    log = folder / "0.log"
+    log.write_text(LOG.replace("BEFORE", str(before)))
+    return log
 
 
-@pytest.mark.parametrize("fails", [False, True])
-def test_the_first_log_sharpens_the_rule(tmp_path: Path, fails: bool) -> None:
+def test_guard_learns_from_the_first_log(tmp_path: Path) -> None:
     """12 GiB hold 9.6 of weights; with 3 taken before, they do not."""
     sweep = loaded(tmp_path)
     machine = make_engine(sweep.sweep).estimate_memory(sweep.sweep, 12.0)
+    assert machine is not None
     whole = next(each for each in sweep.space.points if each.draft_tp == 1)
     baseline, alone = (server_config(sweep.sweep, point) for point in (None, whole))
-    engine = Recorded(before=9.0, fails=fails)
-    guard = guarded(engine, machine)  # type: ignore[arg-type]
-    assert isinstance(guard, Guarded)
-    if fails:
-        with pytest.raises(EngineFailure):
-            guard.launch(alone, tmp_path / "0.log", 0)
-    else:
-        guard.launch(baseline, tmp_path / "0.log", 0)
+    guard = MemoryGuard(machine)
+    guard.check(alone)
+    guard.learn(alone, tmp_path / "missing.log")
+    guard.check(alone)
+    guard.learn(baseline, logged(tmp_path, before=9.0))
     with pytest.raises(EngineFailure, match=r"not launched: .* 3\.0 of it taken before") as caught:
-        guard.launch(alone, tmp_path / "1.log", 1)
+        guard.check(alone)
     assert caught.value.label == Failure.OOM
-    assert len(engine.launched) == 1
 
 
-def test_a_roomy_machine_launches_everything(tmp_path: Path) -> None:
+def test_guard_launches_everything_on_a_roomy_machine(tmp_path: Path) -> None:
     sweep = loaded(tmp_path, "mem-fraction-static: 0.6")
     machine = make_engine(sweep.sweep).estimate_memory(sweep.sweep, 140.4)
-    engine = Recorded(before=138.21)
-    guard = guarded(engine, machine)  # type: ignore[arg-type]
-    for number, point in enumerate((None, *sweep.space.points)):
-        guard.launch(server_config(sweep.sweep, point), tmp_path / f"{number}.log", number)
-    assert len(engine.launched) == 1 + len(sweep.space.points)
+    assert machine is not None
+    guard = MemoryGuard(machine)
+    for point in (None, *sweep.space.points):
+        guard.check(server_config(sweep.sweep, point))
+        guard.learn(server_config(sweep.sweep, point), logged(tmp_path, before=138.21))
 
 
-def test_memory_that_another_process_held_is_not_learned(tmp_path: Path) -> None:
+def test_guard_ignores_memory_of_another_process(tmp_path: Path) -> None:
     """It may be gone by the next launch."""
     sweep = loaded(tmp_path)
     machine = make_engine(sweep.sweep).estimate_memory(sweep.sweep, 16.0)
-    engine = Recorded(before=9.0)
-    guard = guarded(engine, machine)  # type: ignore[arg-type]
-    for number, point in enumerate(sweep.space.points):
-        guard.launch(server_config(sweep.sweep, point), tmp_path / f"{number}.log", number)
-    assert len(engine.launched) == len(sweep.space.points)
+    assert machine is not None
+    guard = MemoryGuard(machine)
+    for point in sweep.space.points:
+        guard.check(server_config(sweep.sweep, point))
+        guard.learn(server_config(sweep.sweep, point), logged(tmp_path, before=9.0))
 
 
-def test_without_known_memory_the_engine_stays_as_it_is(tmp_path: Path) -> None:
-    engine = make_engine(loaded(tmp_path).sweep)
-    assert guarded(engine, None) is engine
+class Refusing(MemoryGuard):
+    """A guard that refuses every launch, and remembers what it was given."""
+
+    def __init__(self) -> None:
+        self.learned: list[tuple[ServerConfig, Path]] = []
+
+    def check(self, config: ServerConfig) -> None:
+        raise EngineFailure(Failure.OOM, "not launched: too large")
+
+    def learn(self, config: ServerConfig, log: Path) -> None:
+        self.learned.append((config, log))
+
+
+def test_refused_launch_is_recorded_without_a_server(tmp_path: Path) -> None:
+    """A launch that cannot succeed costs minutes, and its record says why it was not made."""
+    guard = Refusing()
+    runner = runner_of(tmp_path, guard=guard)
+    with runner.run.locked():
+        record = runner.measure(TrialRequest("baseline", None), None).record
+    assert (record.outcome, record.failure) == ("infeasible", "OOM")
+    assert record.message == "not launched: too large"
+    job = LaunchJob(Phase(0, "baseline", None, "launching"), 0)
+    assert guard.learned == [(job.config(runner.sweep), runner.run.log_file(0))]
+    assert not runner.run.log_file(0).exists()

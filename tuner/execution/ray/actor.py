@@ -9,10 +9,12 @@ from dataclasses import replace
 import ray
 
 from tuner.core.errors import UserError
+from tuner.execution.launch_process import LaunchEnd, LaunchOrder
 from tuner.execution.progress import Phase
-from tuner.execution.ray.messages import Begun, LaunchOrder, LogPart, Over
-from tuner.execution.ray.node_agent import (
+from tuner.execution.ray.node_launch import (
     VISIBLE,
+    Begun,
+    LogPart,
     NodeLaunch,
     environment_of_parent,
     own_environment,
@@ -20,53 +22,58 @@ from tuner.execution.ray.node_agent import (
 from tuner.server.ports import free_port
 
 
-class OnNode:
-    """One launch, or one rank of it. `perform` runs in one of the actor's threads, the others'
-    calls in another."""
+class NodeActor:
+    """One launch, or one rank of it. `perform` runs in one of the actor's threads, the calls of
+    `abort` and `end` in another."""
 
     def __init__(self) -> None:
-        self._held: NodeLaunch | None = None
+        self._launch: NodeLaunch | None = None
         self._lock = threading.Lock()
         self._is_ended = self._is_aborted = False
 
     def address(self) -> str:
-        """`HOST:PORT` of this node, free now, for the ranks of a server to meet at."""
+        """Return `HOST:PORT` of this node, free now, for the ranks of a server to meet at."""
         return f"{ray.util.get_node_ip_address()}:{free_port()}"
 
     def perform(
-        self, order: LaunchOrder, address: str | None = None
-    ) -> Iterator[Begun | Phase | LogPart | Over]:
-        """Launch, measure and stop; `address` is where the ranks of one server meet."""
-        if order.rank is not None and address is not None:
-            order = replace(order, rank=replace(order.rank, address=address))
+        self, order: LaunchOrder, gpus: int, address: str | None = None
+    ) -> Iterator[Begun | Phase | LogPart | LaunchEnd]:
+        """Launch, measure and stop, on the first so many of the GPUs that Ray gave.
+
+        `address` is where the ranks of one server meet.
+        """
+        rank = order.context.rank
+        if rank is not None and address is not None:
+            context = replace(order.context, rank=replace(rank, address=address))
+            order = replace(order, context=context)
         environment = own_environment(os.environ, environment_of_parent())
-        gpus = tuple(each for each in os.environ.get(VISIBLE, "").split(",") if each)
-        gpus = gpus[: order.gpus]
-        environment[VISIBLE] = ",".join(gpus)
-        yield Begun(socket.gethostname(), ray.get_runtime_context().get_node_id(), gpus)
+        given = tuple(name for name in os.environ.get(VISIBLE, "").split(",") if name)
+        used = given[:gpus]  # a launch alone is given more
+        environment[VISIBLE] = ",".join(used)
+        yield Begun(socket.gethostname(), ray.get_runtime_context().get_node_id(), used)
         with self._lock:
             if self._is_ended:
-                yield Over()
+                yield LaunchEnd()
                 return
             try:
-                self._held = NodeLaunch(order, environment)
+                self._launch = NodeLaunch(order, environment)
             except UserError as error:
-                yield Over(refused=error)
+                yield LaunchEnd(error=error)
                 return
             if self._is_aborted:
-                self._held.abort()
-        yield from self._held.messages()
+                self._launch.abort()
+        yield from self._launch.messages()
 
     def abort(self) -> None:
         """End the server: another rank of it is gone."""
         with self._lock:
             self._is_aborted = True
-            if self._held is not None:
-                self._held.abort()
+            if self._launch is not None:
+                self._launch.abort()
 
     def end(self) -> None:
-        """End it, its server first; `perform` then says its last."""
+        """End the launch, its server first. `perform` then yields its last message."""
         with self._lock:
             self._is_ended = True
-            if self._held is not None:
-                self._held.end()
+            if self._launch is not None:
+                self._launch.end()

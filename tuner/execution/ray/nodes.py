@@ -15,7 +15,7 @@ from tuner import __version__
 from tuner.config.reserved_flags import node_count
 from tuner.config.schema import Sweep
 from tuner.core.errors import UserError
-from tuner.execution.ray.messages import Begun
+from tuner.execution.ray.node_launch import Begun
 from tuner.runs.gpu_lock import gpu_count
 from tuner.runs.machine import machine_facts
 

@@ -1,11 +1,17 @@
-"""How a machine's GPUs are split into slots, and what makes that impossible."""
+"""Slots: parts of a machine's GPUs for one server each, and the executor that launches in them."""
 
 import os
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from multiprocessing import connection
 from pathlib import Path
 
 from tuner.config.loader import LoadedSweep
+from tuner.execution.executor import LaunchFuture
+from tuner.execution.launch import LaunchContext, LaunchJob, lost
+from tuner.execution.launch_process import END_LIMIT_S, LaunchEnd, LaunchOrder, LaunchProcess
+from tuner.execution.progress import Phase
 from tuner.runs.gpu_lock import gpu_count
 from tuner.runs.records import PlaceLine
 from tuner.server.gpu import numa_nodes, visible_names
@@ -165,3 +171,82 @@ def ranges(cpus: frozenset[int]) -> str:
         else:
             parts.append([cpu])
     return ",".join("-".join(map(str, part)) for part in parts)
+
+
+@dataclass(eq=False)
+class _SlotLaunch:
+    """A launch that runs in a slot."""
+
+    slot: Slot
+    job: LaunchJob
+    process: LaunchProcess
+    alone: bool
+    future: LaunchFuture = field(default_factory=LaunchFuture)
+
+
+class SlotExecutor:
+    """Performs each launch in a process of its own, in one of the slots. See `Executor`.
+
+    `report` gets phases with the slot's name in `place`.
+    """
+
+    def __init__(
+        self, context: LaunchContext, slots: tuple[Slot, ...], report: Callable[[Phase], None]
+    ) -> None:
+        """`context` can be pickled (`launch.portable`)."""
+        self._context, self._slots, self._report = context, slots, report
+        self._running: list[_SlotLaunch] = []
+
+    @property
+    def count(self) -> int:
+        """Number of slots."""
+        return len(self._slots)
+
+    def submit(self, job: LaunchJob) -> LaunchFuture:
+        """Begin the launch in the first slot that is free."""
+        busy = [running.slot for running in self._running]
+        slot = next(slot for slot in self._slots if slot not in busy)
+        for running in self._running:
+            running.alone = False
+        environment = dict(os.environ)
+        if slot.gpus is not None:
+            environment[VISIBLE] = ",".join(slot.gpus)
+        process = LaunchProcess(LaunchOrder(self._context, job, slot.cpus), environment)
+        self._running.append(_SlotLaunch(slot, job, process, alone=not busy))
+        return self._running[-1].future
+
+    def wait(self, futures: Sequence[LaunchFuture]) -> LaunchFuture:
+        """Return one of the futures that is done, whichever slot has it."""
+        while not (done := [future for future in futures if future.done()]):
+            ready = connection.wait([running.process.pipe for running in self._running])
+            for running in [each for each in self._running if each.process.pipe in ready]:
+                message = running.process.receive()
+                if isinstance(message, LaunchEnd):
+                    self._finish(running, message)
+                else:
+                    self._report(replace(message, place=running.slot.name))
+        return done[0]
+
+    def close(self) -> None:
+        """End every launch, its server first."""
+        for running in self._running:
+            running.process.end()
+        deadline = time.monotonic() + END_LIMIT_S
+        for running in list(self._running):
+            self._finish(running, running.process.last(deadline))
+
+    def _finish(self, running: _SlotLaunch, end: LaunchEnd) -> None:
+        """Free the slot, and give the future its result."""
+        running.process.bury()
+        self._running.remove(running)
+        name, result = running.slot.name, end.result
+        if end.why is not None:
+            why = f"the process that launched and measured on {name} {end.why}"
+            result = lost(running.job, why)
+        if end.error is not None:
+            running.future.set_exception(end.error)
+        elif result is None:
+            running.future.cancel()
+        else:
+            result.place = running.slot.line(alone=running.alone, slots=self.count)
+            running.future.set_result(result)
