@@ -133,6 +133,27 @@ def test_libraries_are_imported_only_by_their_owners() -> None:
     assert offenders == []
 
 
+def test_engine_kinds_are_asked_for_only_by_cli_and_factory() -> None:
+    """A new engine must not need an edit in every room."""
+    offenders = [
+        f"{path}:{node.lineno}: {ast.unparse(node)}"
+        for path in modules()
+        if room_of(path) not in ("cli", "engines")
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if _asks_for_kind(node)
+    ]
+    assert offenders == []
+
+
+def _asks_for_kind(node: ast.AST) -> bool:
+    if isinstance(node, ast.Compare):
+        sides = [ast.unparse(side) for side in (node.left, *node.comparators)]
+        return any(side.endswith(("engine.kind", "engine.name")) for side in sides)
+    if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance":
+        return ast.unparse(node.args[1]).endswith("Engine")
+    return False
+
+
 def test_wall_clock_is_read_only_for_dates() -> None:
     """The wall clock steps (NTP, a suspended machine): durations must not be taken from it."""
     clocks = {"time.time", "time.time_ns", "datetime.now", "datetime.utcnow"}
