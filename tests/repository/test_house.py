@@ -51,7 +51,7 @@ OWNERS = {
     "requests": {"server"},  # control requests
     "rich": {"cli"},
     "scipy": {"metrics", "search"},
-    "sqlalchemy": {"search", "workers", "dashboard"},
+    "sqlalchemy": {"search", "dashboard"},
     "threadpoolctl": {"search"},
     "yaml": {"config", "simulator"},  # the sweep file; presets
 }

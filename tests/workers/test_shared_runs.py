@@ -413,7 +413,7 @@ def test_a_point_that_fails_by_itself_is_told_and_not_tried_again(tmp_path: Path
     together(one)
     assert [each.outcome for each in one.run.ledger().candidates] == outcomes
     told = another(loaded, url).look().told
-    assert [each.verdict.outcome for each in told] == outcomes
+    assert [each.observation.outcome for each in told] == outcomes
     together(other)
     assert other.points == []
 

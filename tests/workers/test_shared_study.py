@@ -4,9 +4,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from optuna.trial import FrozenTrial
 from sqlalchemy.exc import DisconnectionError, OperationalError
 
 from tests.databases import Postgres, missing_postgres, postgres, running_postgres
@@ -18,8 +18,7 @@ from tuner.search.observation import LevelFigures, Observation
 from tuner.search.optuna_storage import StorageUnusable, database_reason, open_storage
 from tuner.workers import joining
 from tuner.workers.joining import GRACE, UnlikeWorkersError, join
-from tuner.workers.observation_json import verdict_from, verdict_json
-from tuner.workers.shared_study import SharedStudy
+from tuner.workers.shared_study import SharedStudy, observation_from, observation_json
 
 IDENTITY = {"the release": "0.5.17", "the GPUs": ["H200"]}
 FOUND = Observation("ok", 1.25, None, {1: LevelFigures(2.5, 2.0, (0.5, 0.25), 1.25)}, 0.0, 0.01)
@@ -85,7 +84,7 @@ def test_workers_that_begin_together_make_the_tables_once(space: Space, tmp_path
 
         def one(name: str) -> None:
             fleet = join(empty.url, "first", IDENTITY, name, space, 1)
-            found.append(fleet.study)
+            found.append(fleet.study._study_id)
             fleet.storage.remove_session()
             fleet.storage.engine.dispose()
 
@@ -122,7 +121,7 @@ def test_what_one_found_the_others_are_told(joined: Joined, space: Space) -> Non
     one.publish(point, FOUND)
     one.publish(failing, Observation("failed", reason="CRASH: ended"))
     told = other.look().told
-    assert [(each.worker, each.point, each.verdict) for each in told] == [
+    assert [(each.worker, each.point, each.observation) for each in told] == [
         ("one", point, FOUND),
         ("one", failing, Observation("failed", reason="CRASH: ended")),
     ]
@@ -142,7 +141,7 @@ def test_a_dead_worker_s_point_is_free_again_and_a_live_one_s_is_not(
     assert other.claim(space.points[0], 9)
     # It was not dead but slow: what it found is not lost, and not told twice to itself.
     dead.publish(space.points[0], FOUND)
-    assert [each.verdict for each in other.look().told] == [FOUND]
+    assert [each.observation for each in other.look().told] == [FOUND]
     other.publish(space.points[0], FOUND)
     assert {each.worker for each in other.look().told} == {"dead", "other"}
 
@@ -182,15 +181,16 @@ def test_a_database_that_is_away_loses_nothing(
         def away(*_: object, **__: object) -> None:
             raise OperationalError("SELECT 1", {}, Exception("the server closed the connection"))
 
-        for name in ("set_trial_user_attr", "get_all_trials", "create_new_trial"):
-            patch.setattr(one.storage, name, away)
+        patch.setattr(one.storage, "set_trial_user_attr", away)
+        for name in ("get_trials", "add_trial"):
+            patch.setattr(one.study, name, away)
         for act in (one.look, lambda: one.publish(space.points[0], FOUND)):
             with pytest.raises(StorageUnusable, match="closed the connection"):
                 act()
         with pytest.raises(StorageUnusable):
             one.claim(space.points[1], 9)
     one.publish(space.points[0], FOUND)
-    assert [each.verdict for each in other.look().told] == [FOUND]
+    assert [each.observation for each in other.look().told] == [FOUND]
 
 
 def test_a_verdict_travels_whole() -> None:
@@ -201,7 +201,7 @@ def test_a_verdict_travels_whole() -> None:
         {8: LevelFigures(1.0), Rate(2.5): LevelFigures(2.0, 3.0, (0.5,))},
         0.25,
     )
-    assert verdict_from(verdict_json(verdict)) == verdict
+    assert observation_from(observation_json(verdict)) == verdict
 
 
 def test_postgres_without_its_driver_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -230,12 +230,12 @@ def test_a_verdict_whose_worker_died_while_telling_it_stands(
     killed = joined("one")
     assert killed.claim(space.points[0], 9)
     with monkeypatch.context() as patch:
-        patch.setattr(killed.storage, "set_trial_state_values", _lost)
+        patch.setattr(killed.study, "tell", _lost)
         with pytest.raises(StorageUnusable):
             killed.publish(space.points[0], FOUND)
     killed._over.set()
     told = joined("one").look().told
-    assert [each.verdict for each in told] == [FOUND]
+    assert [each.observation for each in told] == [FOUND]
 
 
 def test_a_claim_whose_answer_is_lost_is_no_claim(
@@ -243,14 +243,14 @@ def test_a_claim_whose_answer_is_lost_is_no_claim(
 ) -> None:
     """The database goes away in the moment of a claim: it is written, and nobody knows."""
     one, other = joined("one"), joined("other")
-    create = one.storage.create_new_trial
+    add = one.study.add_trial
 
-    def create_and_lose(*words: Any, **more: Any) -> int:
-        create(*words, **more)
-        return _lost()
+    def add_and_lose(trial: FrozenTrial) -> None:
+        add(trial)
+        _lost()
 
     with monkeypatch.context() as patch:
-        patch.setattr(one.storage, "create_new_trial", create_and_lose)
+        patch.setattr(one.study, "add_trial", add_and_lose)
         with pytest.raises(StorageUnusable):
             one.claim(space.points[0], 9)
     assert one.look().live == {}

@@ -99,7 +99,7 @@ def worker(
     each once. Exit codes as of sweep.
     """
     from tuner.cli.sweep import SweepOptions, run
-    from tuner.workers.options import WorkerOptions
+    from tuner.workers.joining import WorkerOptions
 
     shared = WorkerOptions(storage, study, beat_s)
     return run(SweepOptions(file=file, trials=None, worker=shared, **options))

@@ -31,7 +31,7 @@ from tuner.runs.settings import WorkerSettings
 from tuner.server.base import Checked, Engine
 from tuner.server.memory import MemoryGuard, without_misfits
 from tuner.server.process import interrupts_deferred
-from tuner.workers.options import WorkerOptions, join_fleet, refuse_worker_alone, worker_settings
+from tuner.workers.joining import WorkerOptions, join_fleet, refuse_worker_alone, worker_settings
 from tuner.workers.shared_study import SharedStudy
 
 

@@ -56,6 +56,12 @@ def _in_utc(storage: RDBStorage) -> None:
 class StorageUnusable(Exception):
     """An Optuna storage could not be opened or written. str() is the reason, without the URL."""
 
+    @property
+    def is_of_url(self) -> bool:
+        """Return True if the URL means nothing here or its driver is missing, so that another try
+        has the same result."""
+        return isinstance(self.__cause__, (sqlalchemy.exc.ArgumentError, ImportError, ValueError))
+
 
 def sqlite_url(path: Path) -> str:
     """The Optuna storage URL of a SQLite file."""
@@ -104,7 +110,7 @@ def open_storage(
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     url = _with_driver(url)
     if (missing := _missing_driver(url)) is not None:
-        raise StorageUnusable(missing)
+        raise StorageUnusable(missing) from ImportError(missing)
     try:
         # A server that was away is found again.
         options = {"pool_pre_ping": True, "connect_args": _connecting(url)}
