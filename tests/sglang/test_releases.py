@@ -170,6 +170,38 @@ def test_the_simulated_server_refuses_what_its_release_refuses(
 
 
 @pytest.mark.parametrize("release", releases())
+def test_simulated_server_defaults_are_the_releases(release: str) -> None:
+    """Defaults in a second list would be those of an old release one day."""
+    args = arguments.parse(["--sglang-version", release], {}).server_args
+    tables = dict(parse_version(release).arguments)
+    for name in ("model-path", "random-seed", "tokenizer-path", "served-model-name", "tp-size"):
+        del tables[name]
+    tables = {table.name: table for table in tables.values() if table.name in tables}
+    assert len(tables) > 300
+    for name, table in tables.items():
+        default = bool(table.default) if table.kind == "switch" else table.default
+        assert args[name.replace("-", "_")] == default, name
+
+
+@pytest.mark.parametrize(
+    ("word", "attribute", "value"),
+    [
+        ("--mem-frac=0.5", "mem_fraction_static", 0.5),
+        ("--no-dllm-fdfo", "dllm_fdfo", False),
+        ("--dllm-fdfo", "dllm_fdfo", True),
+        ("--cuda-graph-max-bs=8", "cuda_graph_max_bs_decode", 8),
+        ("--max-prefill-tokens=64", "max_prefill_tokens", 64),
+        ("--moe-runner-backend=triton", "moe_runner_backend", "triton"),
+        ("--lora-paths=a", "lora_paths", ["a"]),
+        ("--of-another-release=3", "of_another_release", 3),
+    ],
+)
+def test_simulated_server_reads_flags_as_sglang(word: str, attribute: str, value: object) -> None:
+    """Abbreviations, negations and deprecated spellings reach the argument that they stand for."""
+    assert arguments.parse([word], {}).server_args[attribute] == value
+
+
+@pytest.mark.parametrize("release", releases())
 def test_the_client_reads_the_same_counts_from_every_release(release: str) -> None:
     """The same behaviour must give the same accept length, whatever its fields are called."""
     words = ["--speculative-algorithm", "EAGLE3", "--speculative-draft-model-path", "d"]

@@ -3,87 +3,38 @@
 import argparse
 import json
 import os
-import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 from tuner.core.errors import UserError
+from tuner.sglang.flag_catalogue import Argument
 from tuner.sglang.releases import FIRST_SWITCHED, Release, parse_version
 from tuner.simulator.faults import FAULTS, Faults
 from tuner.simulator.performance import NCCL_VARIABLES, Performance, Speculation
 from tuner.simulator.presets import load_preset, preset_names
 
 PLAYS_VERSION = "0.5.17"
+"""The release that is played unless the sweep file or the command line names one."""
 DEFAULT_PRESET = "quickstart"
 
-_INTEGERS: Mapping[str, int | None] = {
-    "--port": 30000,
-    "--max-running-requests": None,
-    "--nccl-port": None,
-    "--random-seed": 42,
-    "--stream-interval": 1,
-    "--decode-log-interval": 40,
-    "--context-length": None,
-    "--chunked-prefill-size": 8192,
-    "--max-prefill-tokens": 16384,
-    "--max-total-tokens": None,
-    "--page-size": 1,
-    "--base-gpu-id": 0,
-    "--watchdog-timeout": 300,
-    "--dp-size": 1,
-    "--pp-size": 1,
-    "--nnodes": 1,
-    "--node-rank": 0,
-    "--cuda-graph-max-bs-decode": None,
-    "--speculative-num-steps": None,
-    "--speculative-eagle-topk": None,
-    "--speculative-num-draft-tokens": None,
+_PROGRAM = "specbench simulate"
+_DEFAULTS: Mapping[str, Any] = {
+    "model_path": "simulated/target",
+    "random_seed": 42,
+    # Releases before 0.5.10 and 0.5.11 do not have these.
+    "incremental_streaming_output": False,
+    "speculative_adaptive": False,
 }
-_TEXTS: Mapping[str, str | None] = {
-    "--served-model-name": None,
-    "--host": "127.0.0.1",
-    "--tokenizer-path": None,
-    "--load-format": "auto",
-    "--dtype": "auto",
-    "--quantization": None,
-    "--kv-cache-dtype": "auto",
-    "--schedule-policy": "fcfs",
-    "--attention-backend": None,
-    "--sampling-backend": None,
-    "--speculative-algorithm": None,
-    "--speculative-draft-model-revision": None,
-    "--speculative-attention-mode": "prefill",
-    "--speculative-adaptive-config": None,
-    "--log-level": "info",
-    "--dist-init-addr": None,
-    "--api-key": None,
-    "--admin-api-key": None,
-}
-_SWITCHES = (
-    "--trust-remote-code",
-    "--disable-radix-cache",
-    "--disable-cuda-graph",
-    "--disable-cuda-graph-padding",
-    "--disable-overlap-schedule",
-    "--disable-custom-all-reduce",
-    "--enable-mscclpp",
-    "--enable-nccl-nvls",
-    "--enable-symm-mem",
-    "--enable-metrics",
-    "--incremental-streaming-output",
-    "--skip-server-warmup",
-    "--skip-tokenizer-init",
-    "--speculative-adaptive",
-)
+"""Values where SGLang wants one, computes one, or has no such argument."""
 
 
 @dataclass(frozen=True)
 class Arguments:
-    """A command line and environment, read."""
+    """The parsed command line and environment of one server."""
 
     release: Release
-    """The SGLang that is played."""
+    """The SGLang release that the server plays."""
     server_args: Mapping[str, Any]
     """SGLang's arguments by its own attribute names, defaults and unknown flags included."""
     performance: Performance
@@ -91,11 +42,11 @@ class Arguments:
     faults: Faults
     outlives_parent: bool
     warm_steps: tuple[int, ...] = ()
-    """Chain lengths between which it can be switched; (): it stays with the launch's."""
+    """Chain lengths between which the server can switch; (): it keeps the launch's."""
 
     @property
     def max_running_requests(self) -> int:
-        """What was asked for, or SGLang's default: 48 with speculation, 2048 without."""
+        """The flag's value, or SGLang's default: 48 with speculation, 2048 without."""
         asked = self.server_args["max_running_requests"]
         default = 2048 if self.performance.speculation is None else 48
         return default if asked is None else int(asked)
@@ -103,11 +54,12 @@ class Arguments:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
-        prog="specbench simulate",
+        prog=_PROGRAM,
         allow_abbrev=False,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         description="An HTTP server that answers as SGLang does, from a performance model.",
-        epilog="SGLang's other flags are accepted and shown in /server_info.\n\nfaults:\n"
+        epilog="SGLang's flags, such as --port and --model-path, are accepted and shown in "
+        "/server_info.\n\nfaults:\n"
         + "\n".join(f"  {name:16}{text}" for name, text in FAULTS.items()),
     )
     own = parser.add_argument_group("the simulation")
@@ -133,46 +85,28 @@ def _parser() -> argparse.ArgumentParser:
         action="store_true",
         help="go on when the process that started this ends",
     )
-    played = parser.add_argument_group("SGLang's")
-    played.add_argument("--model-path", "--model", default="simulated/target")
-    played.add_argument("--tp-size", "--tp", "--tensor-parallel-size", type=int, default=None)
-    played.add_argument("--mem-fraction-static", type=float, default=None)
-    played.add_argument("--speculative-draft-model-path", "--speculative-draft-model", default=None)
-    for flag, number in _INTEGERS.items():
-        names = (flag, "--cuda-graph-max-bs") if flag == "--cuda-graph-max-bs-decode" else (flag,)
-        played.add_argument(*names, type=int, default=number, dest=_attribute(flag))
-    for flag, text in _TEXTS.items():
-        played.add_argument(flag, default=text)
-    for flag in _SWITCHES:
-        played.add_argument(flag, action="store_true")
     return parser
 
 
 def parse(argv: list[str] | None, environment: Mapping[str, str] = os.environ) -> Arguments:
-    """Read a command line. Ends the process as argparse does (status 2, usage) if it is wrong.
+    """Parse a command line. Ends the process as argparse does (status 2, usage) if it is wrong.
 
     Raises ValueError for what SGLang itself only refuses after parsing (exit status 1 there).
     """
     parser = _parser()
-    namespace, rest = parser.parse_known_args(argv)
-    values = vars(namespace)
-    unknown = _unknown_flags(parser, rest)
-    preset, scale = values.pop("preset"), values.pop("startup_scale")
-    overrides, fault_words = values.pop("override"), values.pop("fault")
-    outlives_parent, played = values.pop("outlive_parent"), values.pop("sglang_version")
+    own, words = parser.parse_known_args(argv)
     try:
-        machine = load_preset(preset, dict(_override(word) for word in overrides))
-        faults = Faults.parse(fault_words)
-        release = parse_version(played or PLAYS_VERSION)
+        machine = load_preset(own.preset, dict(_override(word) for word in own.override))
+        faults = Faults.parse(own.fault)
+        release = parse_version(own.sglang_version or PLAYS_VERSION)
     except (UserError, ValueError) as error:
         parser.error(str(error))
-    if played is not None:
-        _refuse_foreign_flags(parser, argv, release)
-    if scale < 0:
-        parser.error(f"argument --startup-scale: it is not negative, {scale} is")
+    if own.startup_scale < 0:
+        parser.error(f"argument --startup-scale: must not be negative, got {own.startup_scale}")
     if faults.has("bad-args"):
         parser.error("unrecognized arguments: --no-such-flag")
-    values["tp_size"] = machine.tp if values["tp_size"] is None else values["tp_size"]
+    parsed = _server_args(parser, words, release, accepts_any=own.sglang_version is None)
+    values = {**_defaults(release), "tp_size": machine.tp, **parsed}
     if values["nnodes"] > 1 and values["dist_init_addr"] is None:
         parser.error("argument --nnodes: several hosts need --dist-init-addr HOST:PORT")
     for name in ("tp_size", "max_running_requests", "nnodes"):
@@ -184,7 +118,7 @@ def parse(argv: list[str] | None, environment: Mapping[str, str] = os.environ) -
     length = float(environment.get("SGLANG_SIMULATE_ACC_LEN", "-1"))
     return Arguments(
         release=release,
-        server_args={**values, **unknown},
+        server_args=values,
         performance=Performance(
             machine=machine,
             tp=values["tp_size"],
@@ -193,30 +127,85 @@ def parse(argv: list[str] | None, environment: Mapping[str, str] = os.environ) -
             disable_custom_all_reduce=values["disable_custom_all_reduce"],
             simulated_length=length if length > 0 else None,
         ),
-        startup_scale=scale,
+        startup_scale=own.startup_scale,
         faults=faults,
-        outlives_parent=outlives_parent,
+        outlives_parent=own.outlive_parent,
         warm_steps=resolve_warm_steps(values, speculation, release, environment),
     )
 
 
-def _refuse_foreign_flags(
-    parser: argparse.ArgumentParser, argv: list[str] | None, release: Release
-) -> None:
-    """Ends the process as the release's own argparse does for a flag that it does not have.
+def _defaults(release: Release) -> dict[str, Any]:
+    """Return the default of each argument of the release. The model is first, as in SGLang."""
+    values: dict[str, Any] = {"model_path": None}
+    for argument in release.arguments.values():
+        is_switch = argument.kind == "switch"
+        values[_attribute(argument.name)] = (
+            bool(argument.default) if is_switch else argument.default
+        )
+    return {**values, **_DEFAULTS}
 
-    argparse takes the beginning of a name for the name, where just one begins so.
+
+def _server_args(
+    own: argparse.ArgumentParser, words: list[str], release: Release, accepts_any: bool
+) -> dict[str, Any]:
+    """Return the values of SGLang's flags in `words`, read as the release reads them.
+
+    Reports errors through the parser `own`. Flags of other releases are errors, too, unless
+    `accepts_any`.
     """
-    own = ("preset", "sglang-version", "startup-scale", "override", "fault", "outlive-parent")
-    for word in sys.argv[1:] if argv is None else argv:
-        name = word.removeprefix("--").partition("=")[0]
-        if not word.startswith("--") or name in own or name in release.arguments:
-            continue
-        begun = [f"--{known}" for known in release.arguments if known.startswith(name)]
-        if len(begun) > 1:
-            parser.error(f"ambiguous option: --{name} could match {', '.join(begun)}")
-        if not begun:
-            parser.error(f"unrecognized arguments: {word}")
+    spellings: dict[str, list[str]] = {}
+    for word in words:
+        if word.startswith("--") and (full := _full_name(own, word, release, accepts_any)):
+            spellings.setdefault(full, []).append(word.partition("=")[0])
+    # Only the arguments in use: adding all 470 takes argparse 8 ms.
+    parser = argparse.ArgumentParser(
+        prog=_PROGRAM, usage=f"{_PROGRAM} [--preset PRESET] ... [flags of SGLang]", add_help=False,
+        allow_abbrev=False, argument_default=argparse.SUPPRESS,
+    )  # fmt: skip
+    for full, used in spellings.items():
+        _add(parser, release.arguments[full], used)
+    namespace, rest = parser.parse_known_args(words)
+    return {**vars(namespace), **_unknown_flags(own, rest)}
+
+
+def _full_name(
+    parser: argparse.ArgumentParser, word: str, release: Release, accepts_any: bool
+) -> str | None:
+    """Return the name of the argument that `word` gives, or None if the release has none.
+
+    As argparse does, takes the beginning of a name for the name if just one begins so. Ends the
+    process otherwise, unless `accepts_any`.
+    """
+    known, name = release.arguments, word.removeprefix("--").partition("=")[0]
+    begun = [name] if name in known else [full for full in known if full.startswith(name)]
+    if len(begun) == 1:
+        argument = known[begun[0]]
+        replaced_by = (argument.replaced_by or "").removeprefix("--")
+        return replaced_by if replaced_by in known else argument.name
+    if not accepts_any and begun:
+        names = ", ".join(f"--{full}" for full in begun)
+        parser.error(f"ambiguous option: --{name} could match {names}")
+    if not accepts_any:
+        parser.error(f"unrecognized arguments: {word}")
+    return None
+
+
+def _add(parser: argparse.ArgumentParser, argument: Argument, used: list[str]) -> None:
+    """Add an argument of SGLang, with the spellings in use beside its own."""
+    name, negated = f"--{argument.name}", f"--no-{argument.name}"
+    names = list(dict.fromkeys((name, *used, *(f"--{alias}" for alias in argument.aliases))))
+    reader = {"int": int, "float": float, "str": str}.get(argument.type or "", _value)
+    if argument.kind == "switch" and negated in names:
+        names.remove(negated)
+        parser.add_argument(*names, action=argparse.BooleanOptionalAction)
+    elif argument.kind == "switch":
+        parser.add_argument(*names, action="store_true")
+    elif argument.kind == "optional":
+        parser.add_argument(*names, type=reader, nargs="?", const=True)
+    elif argument.kind == "list":
+        parser.add_argument(*names, type=reader, nargs="+")
+    else:
+        parser.add_argument(*names, type=reader)
 
 
 def _attribute(flag: str) -> str:
@@ -234,7 +223,7 @@ def _override(word: str) -> tuple[str, Any]:
 
 
 def _unknown_flags(parser: argparse.ArgumentParser, words: list[str]) -> dict[str, Any]:
-    """The flags that only SGLang knows: alone true, with one value that, with more a list."""
+    """Return flags that the release does not have: true without a value, a list with several."""
     found: dict[str, list[Any]] = {}
     name = None
     for word in words:
@@ -264,7 +253,7 @@ def _value(text: str) -> Any:
 def resolve_speculation(
     values: dict[str, Any], environment: Mapping[str, str]
 ) -> Speculation | None:
-    """SGLang's rules and adjustments; writes the adjusted values back, as SGLang does."""
+    """Apply SGLang's rules. Writes the adjusted values back to `values`, as SGLang does."""
     algorithm = values["speculative_algorithm"]
     if algorithm is None:
         return None
@@ -304,7 +293,7 @@ def resolve_warm_steps(
     release: Release,
     environment: Mapping[str, str],
 ) -> tuple[int, ...]:
-    """What the step switch prepares. Raises ValueError where the plug-in would stop the server."""
+    """Return the chain lengths to prepare. Raises ValueError if the plug-in would refuse them."""
     if environment.get("SPECBENCH_STEP_SWITCH") != "1":
         return ()
     refused = "specbench: step switching refused: "

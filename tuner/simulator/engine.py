@@ -24,13 +24,10 @@ from tuner.sglang.dialect import SGLANG
 from tuner.sglang.flag_spelling import spelled_config
 from tuner.sglang.releases import Release, parse_version
 from tuner.sglang.step_switching import adaptive_config, step_switch_refusal, with_switch
+from tuner.simulator.arguments import DEFAULT_PRESET, PLAYS_VERSION
 from tuner.simulator.faults import misfit
 from tuner.simulator.nccl import simulated_results
 from tuner.simulator.presets import check_override, preset_description, preset_numbers
-
-DEFAULT_PRESET = "quickstart"
-PLAYS_RELEASE = "0.5.17"
-"""What it plays where the sweep file names no release."""
 
 
 class SimulatedEngine(Engine):
@@ -44,7 +41,7 @@ class SimulatedEngine(Engine):
     def __init__(self, spec: EngineSpec, timeouts: TimeoutSpec) -> None:
         self._spec = spec
         self._preset = spec.preset if spec.preset is not None else DEFAULT_PRESET
-        self._played = spec.release or PLAYS_RELEASE
+        self._played = spec.release or PLAYS_VERSION
         self._timeouts = timeouts
         self._faults = spec.faults
         self._program = (
