@@ -1,14 +1,16 @@
-"""SGLang's own routes: /generate and what tells about the server."""
+"""SGLang's own routes, its API keys and its access log."""
 
 import asyncio
 import json
+import secrets
 import time
-from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
 
 from tuner.simulator import log
+from tuner.simulator.arguments import Arguments
 from tuner.simulator.protocol import BadRequestError, Limits, Wire, new_request, read_prompts
 from tuner.simulator.scheduler import RunningRequest
 from tuner.simulator.state import ServerState
@@ -22,12 +24,16 @@ _FLUSHED = (
     "Cache flushed.\nThe backend logs have the details. "
     "(Nothing is done while requests run or wait.)\n"
 )
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+# Source: `decide_request_auth` of sglang/srt/utils/auth.py (0.5.17).
+_OPEN_PATHS = ("/health", "/metrics")
+"""Beginnings of the paths that need no key."""
+_ADMIN_PATHS = ("/flush_cache", "/set_internal_state", "/abort_request")
+"""Paths that change the server. They need the admin key if the server has one."""
 
 
 @web.middleware
 async def refusals_and_access_log(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """Turns BadRequestError into 400; writes uvicorn's line for each request."""
+    """Turn BadRequestError into 400. Write uvicorn's line for each request."""
     try:
         response = await handler(request)
     except BadRequestError as error:
@@ -37,6 +43,26 @@ async def refusals_and_access_log(request: web.Request, handler: Handler) -> web
     client = f"{request.remote}:0"
     log.access(client, request.method, request.path, response.status, response.reason or "")
     return response
+
+
+def require_keys(arguments: Arguments) -> Middleware:
+    """Return a middleware that answers 401 to a request without the key that its path needs."""
+    api, admin = (arguments.server_args[name] for name in ("api_key", "admin_api_key"))
+
+    @web.middleware
+    async def check(request: web.Request, handler: Handler) -> web.StreamResponse:
+        key = (admin or api) if request.path in _ADMIN_PATHS else api
+        is_open = request.method == "OPTIONS" or request.path.startswith(_OPEN_PATHS)
+        if not key or is_open or _bears(request.headers.get("Authorization"), key):
+            return await handler(request)
+        return web.json_response({"error": "Unauthorized"}, status=401)
+
+    return check
+
+
+def _bears(header: str | None, key: str) -> bool:
+    scheme, _, sent = (header or "").partition(" ")
+    return scheme.lower() == "bearer" and secrets.compare_digest(sent.encode(), key.encode())
 
 
 async def read_body(request: web.Request) -> dict[str, Any]:

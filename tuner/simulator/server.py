@@ -9,7 +9,6 @@ from contextlib import suppress
 from aiohttp import web
 
 from tuner.simulator import multi_node, openai_routes, routes, startup
-from tuner.simulator.api_keys import keys_wanted
 from tuner.simulator.arguments import Arguments
 from tuner.simulator.faults import die_warming, kill_self, start_orphan
 from tuner.simulator.log import log
@@ -39,7 +38,7 @@ async def serve(arguments: Arguments, parent_pid: int) -> int:
     listener = await _bind(arguments)
     state = ServerState(arguments, Scheduler(arguments), launch_s)
     app = web.Application(
-        middlewares=[routes.refusals_and_access_log, keys_wanted(arguments)],
+        middlewares=[routes.refusals_and_access_log, routes.require_keys(arguments)],
         client_max_size=_LARGEST_BODY,
     )
     app[routes.STATE] = state
