@@ -9,7 +9,7 @@ and the cycle that all other configurations predict, beside what was measured.
 import sys
 from pathlib import Path
 
-from tuner.analysis.run_results import Result, RunView
+from tuner.analysis.summary import TrialResult, summarise_run
 from tuner.core.errors import UserError
 from tuner.core.formatting import interval, number, text_table
 from tuner.runs.run import Run
@@ -18,16 +18,16 @@ from tuner.search.cycle_time_fit import Cycle, CycleModel
 
 
 def main(folder: Path) -> None:
-    findings = RunView(Run.open(folder))
-    level = findings.levels[0]
-    chains = [each for each in findings.ranked if each.point and each.point.eagle_topk == 1]
+    summary = summarise_run(Run.open(folder))
+    level = summary.levels[0]
+    chains = [each for each in summary.ranked if each.point and each.point.eagle_topk == 1]
     chains.sort(key=steps)
-    longest = read_chain(findings.windows(chains[-1], level), steps(chains[-1]))
+    longest = read_chain(summary.windows(chains[-1], level), steps(chains[-1]))
     curve = AcceptanceCurve(() if longest is None else (longest,))
     cycles = [
         Cycle(each.point, n, ms)
-        for each in findings.ranked
-        for n in findings.levels
+        for each in summary.ranked
+        for n in summary.levels
         if each.point and (ms := each.metric(n, "cycle_ms")) is not None
     ]
     rows = []
@@ -41,7 +41,7 @@ def main(folder: Path) -> None:
     print(text_table([*header, "cycle, ms", "predicted", "off", ""], rows))
 
 
-def steps(each: Result) -> int:
+def steps(each: TrialResult) -> int:
     assert each.point is not None
     assert each.point.num_steps is not None
     return each.point.num_steps

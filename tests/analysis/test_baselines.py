@@ -30,7 +30,7 @@ def test_drift_decides_which_candidate_is_the_best(tmp_path: Path) -> None:
 
 def test_the_report_says_that_it_was_corrected(tmp_path: Path) -> None:
     """Otherwise nobody can check the quotient of the figures in the table."""
-    report = write_report(make_run(tmp_path, SLOWING)).read_text()
+    report = write_report(summarise_run(make_run(tmp_path, SLOWING))).read_text()
     assert "**The baseline drifted**: its last launch was 9." in report
     assert re.search(
         r"had 2 launches \(output_tok_s\): 96\.\d, 87\.\d, the last 9\.\d % slower", report
@@ -41,7 +41,7 @@ def test_the_report_says_that_it_was_corrected(tmp_path: Path) -> None:
 def test_baselines_that_agree_are_said_to(tmp_path: Path) -> None:
     """Otherwise a reader does not know whether drift was looked for."""
     run = make_run(tmp_path, [Trial(None, 100.0), Trial(chain(1), 110.0), Trial(None, 100.0)])
-    report = write_report(run).read_text()
+    report = write_report(summarise_run(run)).read_text()
     assert "The baseline drifted" not in report
     assert "launches differ by no more than their windows explain" in report
     assert summarise_run(run).to_json()["baseline_drift"]["1"]["corrected"] is False
@@ -54,7 +54,7 @@ def test_a_run_with_one_baseline_reads_as_before(tmp_path: Path) -> None:
     assert settled.ledger == run.ledger()
     assert settled.baselines == {}
     assert "baseline_drift" not in summarise_run(run).to_json()
-    report = write_report(run).read_text()
+    report = write_report(summarise_run(run)).read_text()
     assert "They do not cover the spread between launches." in report
 
 
@@ -67,15 +67,15 @@ def test_samples_that_are_gone_leave_the_figures_as_they_were(tmp_path: Path) ->
     assert settled.records[2] != run.ledger().records[2]
     run.samples_file(3).unlink()
     assert settle(run).ledger == run.ledger()
-    write_report(run)
+    write_report(summarise_run(run))
 
 
 def test_baselines_that_disagree_stand_in_the_headline(tmp_path: Path) -> None:
     """A machine that was disturbed in one launch answers nothing, however the rest reads."""
     trials = [Trial(None, 90.0), Trial(chain(2), 70.0), Trial(None, 60.0)]
     run = make_run(tmp_path, trials)
-    report = write_report(run).read_text()
+    report = write_report(summarise_run(run)).read_text()
     assert "**Doubtful**: the baseline's launches disagree (" in report
     assert "No speculation is fastest here" not in report
     calm = make_run(tmp_path / "calm", [*trials[:2], Trial(None, 89.0)])
-    assert "launches disagree" not in write_report(calm).read_text()
+    assert "launches disagree" not in write_report(summarise_run(calm)).read_text()

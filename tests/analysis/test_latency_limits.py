@@ -11,7 +11,6 @@ from tests.config.conftest import BASE
 from tests.metrics.test_request_rate import served
 from tests.report.make_run import SWEEP, TTFT, Trial, chain, make_run
 from tests.sweeps import Listener, tiny_sweep
-from tuner.analysis.run_results import RunView
 from tuner.analysis.summary import summarise_run
 from tuner.analysis.winner import fastest_candidate
 from tuner.config.load_level import Rate
@@ -91,7 +90,7 @@ def test_a_faster_candidate_that_breaks_a_limit_is_no_answer(tmp_path: Path) -> 
     assert told["baseline"][0]["value"] == pytest.approx(1000 / 105, rel=0.01)
     assert told["not_recommended"][0]["point"] == chain(1).to_json()
     assert told["not_recommended"][0]["broken"][0]["excess"] == pytest.approx(0.2)
-    text = write_report(run).read_text()
+    text = write_report(summarise_run(run)).read_text()
     assert "9. `2 steps, 3 tokens` keeps them. The server without speculation breaks them" in text
     assert "`2 steps, 3 tokens` keeps them" in text
     assert "Not taken for breaking them: `1 step, 2 tokens` (ttft_ms_p99 is 600" in text
@@ -106,7 +105,7 @@ def test_where_all_break_them_the_answer_says_so(tmp_path: Path) -> None:
     assert result.exit_code == 0
     for words in ("it breaks the limits itself: tpot_ms_p50", "no faster one keeps"):
         assert words in result.verdict
-    assert "**No candidate stands.**" in write_report(run).read_text()
+    assert "**No candidate stands.**" in write_report(summarise_run(run)).read_text()
 
 
 def test_a_slower_candidate_may_be_the_only_one_to_keep_them(tmp_path: Path) -> None:
@@ -216,7 +215,7 @@ def test_limits_are_not_blamed_where_nothing_is_faster_without_them(tmp_path: Pa
     result = summarise_run(run)
     assert result.verdict == "no candidate beats the baseline: serve without speculation"
     assert "the baseline keeps them" in result.limits.words()
-    text = write_report(run).read_text()
+    text = write_report(summarise_run(run)).read_text()
     assert "**No speculation is fastest here.** Launch the server without speculation." in text
     assert re.search(r"candidate, `1 step, 2 tokens`, is 1\d\.\d % slower", text)
     assert "How sure: the interval lies below 1" in text
@@ -252,7 +251,7 @@ def test_what_is_as_fast_is_told_at_each_level_though_it_breaks_a_limit(tmp_path
     best = summarise_run(run).by_level[1]
     assert best.record.role == "baseline"
     assert [each.at for each in best.alike] == [chain(1)]
-    table = levels_table(RunView(run))
+    table = levels_table(summarise_run(run))
     assert table is not None
     assert "`1 step, 2 tokens` (breaks a limit)" in table
     assert "2 steps" not in table
@@ -269,7 +268,7 @@ def test_a_limit_that_is_broken_at_one_level_says_nothing_of_another(tmp_path: P
     found = summarise_run(Run.open(run.path)).by_level
     assert found[1].record.role == "baseline"
     assert found[8].record.at == chain(1)
-    table = levels_table(RunView(Run.open(run.path))) or ""
+    table = levels_table(summarise_run(Run.open(run.path))) or ""
     assert "| 8 | `1 step, 2 tokens` | - |" in table
 
 
@@ -309,9 +308,9 @@ def test_a_running_server_is_told_whether_it_keeps_them(tmp_path: Path) -> None:
     sweep = sweep.replace("search: {trials: 6}", "search: {limits: {ttft_ms_p99: 100}}")
     run = make_run(tmp_path, [Trial(None, 100.0)], sweep=sweep)
     kept = "Limits: ttft_ms_p99 at most 100. The server keeps them."
-    assert kept in write_report(run).read_text()
+    assert kept in write_report(summarise_run(run)).read_text()
     broken = "The server breaks them: ttft_ms_p99 is 124.3 at concurrency 1, 24 % over 100."
-    assert broken in write_report(broken_at(run, 0)).read_text()
+    assert broken in write_report(summarise_run(broken_at(run, 0))).read_text()
 
 
 def test_goodput_is_shown_of_whatever_was_measured(tmp_path: Path) -> None:
@@ -327,7 +326,7 @@ def test_goodput_is_shown_of_whatever_was_measured(tmp_path: Path) -> None:
     for line, good in zip(lines, (3.25, 4.5, 3.75), strict=True):
         line["metrics"]["1"]["goodput_request_s"] = good
     made.trials_file.write_text("\n".join(map(json.dumps, lines)) + "\n")
-    [(_, table)] = top_tables(RunView(Run.open(made.path)))
+    [(_, table)] = top_tables(summarise_run(Run.open(made.path)))
     header, _, *rows = ([cell.strip() for cell in row.split(" | ")] for row in table.splitlines())
     column = header.index("goodput, requests/s")
     assert [row[column] for row in rows] == ["3.25", "-", "3.75", "4.50"]  # -: the reference
@@ -377,4 +376,6 @@ def test_what_is_asked_of_every_server_is_named(tmp_path: Path) -> None:
     )
     assert "limits: to answer requests; the baseline" not in result.limits.words()
     assert result.limits.words().startswith("limits: to answer requests; 1 candidate not")
-    assert "Limits: to answer requests." in write_report(Run.open(run.path)).read_text()
+    assert (
+        "Limits: to answer requests." in write_report(summarise_run(Run.open(run.path))).read_text()
+    )

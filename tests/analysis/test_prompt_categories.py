@@ -9,10 +9,9 @@ import pytest
 
 from tests.report.make_run import SWEEP, Trial, chain, make_run, windows_of
 from tuner.analysis.prompt_categories import kinds_found
-from tuner.analysis.run_results import RunView
 from tuner.analysis.summary import summarise_run
 from tuner.cli.progress import outcome
-from tuner.cli.result import show_result
+from tuner.cli.result import print_summary
 from tuner.metrics.catalogue import summarise
 from tuner.metrics.samples import Window
 from tuner.metrics.samples_file import write_samples
@@ -87,7 +86,7 @@ def test_each_kind_has_its_speed_up_and_its_fastest(run: Run) -> None:
 
 
 def test_the_report_shows_them(run: Run) -> None:
-    text = write_report(run).read_text()
+    text = write_report(summarise_run(run)).read_text()
     line = next(each for each in text.splitlines() if each.startswith("| code"))
     assert "1.439, 1.43 to 1.45" in line
     assert "(1.599, 1.59 to 1.61)" in line
@@ -99,12 +98,13 @@ def test_one_kind_needs_no_table(tmp_path: Path) -> None:
     run = make_run(tmp_path, [Trial(None, 100.0), Trial(chain(2), 125.0)])
     for record in run.ledger().records:
         assert record.metrics["1"].get("by_kind")
-    findings = RunView(run)
-    assert len(kind_tables(findings)) == 1
-    for found in findings.kinds.values():
+    summary = summarise_run(run)
+    assert len(kind_tables(summary)) == 1
+    for found in summary.kinds.values():
         assert len(found) == 2
-    findings.kinds = {level: found[:1] for level, found in findings.kinds.items()}
-    assert kind_tables(findings) == []
+    one_kind = {level: found[:1] for level, found in summary.kinds.items()}
+    summary = replace(summary, by_kind=one_kind)
+    assert kind_tables(summary) == []
 
 
 def test_an_older_ledger_is_read_from_its_samples(run: Run) -> None:
@@ -132,22 +132,22 @@ def test_the_frame_has_a_row_for_each_kind(run: Run) -> None:
 
 
 def test_a_run_without_a_candidate_has_no_kinds(tmp_path: Path) -> None:
-    findings = RunView(make_run(tmp_path, [Trial(None, 90.0)]))
-    assert findings.kinds == {}
+    summary = summarise_run(make_run(tmp_path, [Trial(None, 90.0)]))
+    assert summary.kinds == {}
 
 
 def test_the_report_shows_lengths_where_there_are_several(run: Run) -> None:
     """Acceptance on long prompts is what a user of long prompts needs, and drowns in the rest."""
-    assert length_tables(RunView(run)) == []
-    findings = RunView(run)
-    lines = [each.model_dump_json() for each in findings.records]
-    for number, record in enumerate(findings.records):
+    assert length_tables(summarise_run(run)) == []
+    summary = summarise_run(run)
+    lines = [each.model_dump_json() for each in summary.ledger.records]
+    for number, record in enumerate(summary.ledger.records):
         parts = record.metrics["1"]["by_length"]
         told = parts["0-511"]
         parts |= {"2048-8191": {**told, "ttft_ms_p50": 400.0}, "512-2047": {**told}}
         lines[number] = record.model_dump_json()
     run.trials_file.write_text("\n".join(lines) + "\n")
-    ((words, table),) = length_tables(RunView(Run.open(run.path)))
+    ((words, table),) = length_tables(summarise_run(Run.open(run.path)))
     assert words.startswith("By prompt tokens, of")
     shown = [line.split(" | ")[0] for line in table.splitlines()[2:]]
     assert shown == ["| 0-511", "| 512-2047", "| 2048-8191"]
@@ -157,17 +157,21 @@ def test_the_report_shows_lengths_where_there_are_several(run: Run) -> None:
 def test_no_speculation_may_be_the_fastest_of_a_kind(tmp_path: Path) -> None:
     """`this one` beside a speed-up of 0.75 tells a reader to run what loses."""
     run = make_run(tmp_path, [Trial(None, 200.0), Trial(chain(2), 150.0), Trial(chain(3), 140.0)])
-    (chat, _) = RunView(run).kinds[1]
+    (chat, _) = summarise_run(run).kinds[1]
     assert chat.fastest.role == "baseline"
     assert chat.fastest_speedup is not None and chat.fastest_speedup.value == 1
     assert chat.to_json()["fastest"] is None
-    row = next(x for x in write_report(run).read_text().splitlines() if x.startswith("| chat"))
+    row = next(
+        x
+        for x in write_report(summarise_run(run)).read_text().splitlines()
+        if x.startswith("| chat")
+    )
     assert row.endswith("| no speculation |")
 
 
 def test_a_speed_stands_beside_the_speed_up_that_is_of_it(run: Run) -> None:
     """tok/s over all streams beside the speed-up of one stream looks like a wrong quotient."""
-    text = write_report(run).read_text()
+    text = write_report(summarise_run(run)).read_text()
     assert "no speculation, decode tok/s | best candidate, decode tok/s" in text
     record = run.ledger().candidates[1]
     speed = record.metrics["1"]["decode_tok_s"]
@@ -181,7 +185,7 @@ def test_the_screens_table_has_the_objectives_speed(
     run: Run, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "200")
-    show_result(summarise_run(run), run.sweep(), Path("report.md"))
+    print_summary(summarise_run(run), Path("report.md"))
     told = capsys.readouterr().out
     speed = run.ledger().candidates[1].metrics["1"]["decode_tok_s"]
     assert "decode" in told.splitlines()[2]

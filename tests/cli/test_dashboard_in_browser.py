@@ -16,6 +16,7 @@ import pytest
 from tests.browser import chromium
 from tests.report.make_run import Trial, chain, make_run
 from tests.report.test_html import hostile_run
+from tuner.analysis.summary import summarise_run
 from tuner.report.report import write_report
 from tuner.runs.run import Run
 
@@ -85,7 +86,7 @@ def test_the_best_trial_is_found_with_its_reason_command_and_log(
         ],
     )
     run.log_file(2).write_text(LOG)
-    write_report(run)
+    write_report(summarise_run(run))
     with dashboard(run) as address, page_of(browser) as (page, trouble):
         page.goto(f"{address}/dashboard")
         page.get_by_text(run.id).first.click()

@@ -13,6 +13,7 @@ import pytest
 
 from tests.report.make_run import Trial, chain, make_run
 from tests.sweeps import tiny_sweep
+from tuner.analysis.summary import summarise_run
 from tuner.core.errors import UserError
 from tuner.core.files import SUFFIX, replacing, write_text
 from tuner.report.report import write_report
@@ -131,10 +132,10 @@ def test_every_file_of_a_report_is_replaced_whole(
 ) -> None:
     """One that is opened for writing is empty already when the disk turns out to be full."""
     run = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(2), 100.0)])
-    write_report(run)
+    write_report(summarise_run(run))
     inodes = {file: file.stat().st_ino for file in run.results}
     kept = [file.open("rb") for file in inodes]  # so that no inode is used again
-    write_report(run)
+    write_report(summarise_run(run))
     assert [file.name for file in run.results if file.stat().st_ino == inodes[file]] == []
     for each in kept:
         each.close()
@@ -150,12 +151,12 @@ def test_a_stranger_s_run_folder_makes_nobody_read_or_write_elsewhere(tmp_path: 
     taken = samples.rename(elsewhere / samples.name)
     samples.symlink_to(taken)
     with pytest.raises(UserError, match=f"{samples.name}: this leads out of the run folder"):
-        write_report(Run.open(run.path))
+        write_report(summarise_run(Run.open(run.path)))
     samples.unlink()
     taken.rename(samples)
     run.figures.symlink_to(elsewhere)
     with pytest.raises(UserError, match="figures: this is a link"):
-        write_report(Run.open(run.path))
+        write_report(summarise_run(Run.open(run.path)))
     assert list(elsewhere.iterdir()) == []
     run.figures.unlink()
     lines = run.trials_file.read_text().splitlines()

@@ -14,7 +14,7 @@ import pytest
 from tests.report.make_run import Trial, chain, make_run
 from tests.sweeps import tiny_sweep
 from tuner.analysis.summary import summarise_run
-from tuner.cli.result import show_result
+from tuner.cli.result import print_summary
 from tuner.runs.run import Run
 
 SPECBENCH = [sys.executable, "-m", "tuner"]
@@ -233,7 +233,7 @@ def test_no_terminal_is_too_narrow_for_a_figure(
     """`20...` tok/s looks like a number."""
     run = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(2), 100.0)])
     monkeypatch.setenv("COLUMNS", str(width))
-    show_result(summarise_run(run), run.sweep(), run.report_md)
+    print_summary(summarise_run(run), run.report_md)
     shown = capsys.readouterr().out
     best = run.ledger().candidates[0].metrics["1"]
     assert "…" not in shown
@@ -249,13 +249,12 @@ def test_all_levels_are_shown_in_one_layout(
 ) -> None:
     """Throughput at 64 has more digits: a table there and lines here cannot be read together."""
     run = make_run(tmp_path, [Trial(None, 190.0), Trial(chain(2), 200.0)], levels=(1, 64))
-    result, layouts = summarise_run(run), set()
-    sweep = run.sweep().model_copy(
-        update={"workload": run.sweep().workload.model_copy(update={"concurrency": (1, 64)})}
-    )
+    workload = run.sweep().workload.model_copy(update={"concurrency": (1, 64)})
+    sweep = run.sweep().model_copy(update={"workload": workload})
+    summary, layouts = summarise_run(run, sweep), set()
     for width in range(68, 84):
         monkeypatch.setenv("COLUMNS", str(width))
-        show_result(result, sweep, run.report_md)
+        print_summary(summary, run.report_md)
         shown = capsys.readouterr().out
         tables, lines = shown.count("┏"), shown.count("\n  output tok/s: ")
         assert (tables, lines) in ((2, 0), (0, 4)), width
@@ -271,6 +270,6 @@ def test_the_screen_lists_the_answer_among_many_of_a_tie(
     run = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(1), 99.7), *noisy], noise=0.02)
     result = summarise_run(run)
     assert result.best is not None and result.best.trial == 1
-    show_result(result, run.sweep(), run.report_md)
+    print_summary(result, run.report_md)
     shown = capsys.readouterr().out
     assert shown.index("1 step, 2 tokens") < shown.index("12 steps, 13 tokens")

@@ -9,7 +9,7 @@ from tests.compare.test_comparison import run_of
 from tests.report.make_run import Trial, chain, make_run
 from tuner import load_run
 from tuner.analysis.summary import summarise_run
-from tuner.cli.result import show_result
+from tuner.cli.result import print_summary
 from tuner.compare import columns as table
 from tuner.compare.columns import Column
 from tuner.compare.comparison import compare
@@ -79,7 +79,7 @@ def test_new_metric_is_in_every_view(
     cell = f"{value:.2f}"
     comparison = compare(runs)
     views = {
-        "report.md": write_report(runs[0]).read_text(),
+        "report.md": write_report(summarise_run(runs[0])).read_text(),
         "report.html": (runs[0].path / "report.html").read_text(),
         "compare-report": comparison_text(comparison),
         "compare-report --markdown": comparison_markdown(comparison),
@@ -91,6 +91,6 @@ def test_new_metric_is_in_every_view(
     assert lacking == []
     assert comparison.to_json()["rows"][-1][new_metric.name] == value
     assert load_run(runs[0].path).metrics[new_metric.name].tolist()[1] == value
-    show_result(summarise_run(runs[0]), runs[0].sweep(), runs[0].report_md)
+    print_summary(summarise_run(runs[0]), runs[0].report_md)
     shown = " ".join(capsys.readouterr().out.split())
     assert "┃ size ┃" in shown and cell in shown and "size: tokens a request" in shown

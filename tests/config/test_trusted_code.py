@@ -9,6 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.report.make_run import Trial, chain, make_run
+from tuner.analysis.summary import summarise_run
 from tuner.cli.commands import specbench
 from tuner.config.loader import load_sweep
 from tuner.config.reserved_flags import RESERVED
@@ -52,11 +53,11 @@ def test_remote_code_runs_only_where_the_file_says_so_and_the_plan_shows_it(tmp_
 def test_the_report_shows_it(tmp_path: Path):
     """Who is given a run folder knows that its figures came with a model's own code."""
     run = make_run(tmp_path, [Trial(None), Trial(chain(2))])
-    assert FLAG not in write_report(run).read_text()
+    assert FLAG not in write_report(summarise_run(run)).read_text()
     text = run.sweep_file.read_text()
     run.sweep_file.write_text(f"{text}\nserver: {{flags: {{{FLAG}: true}}}}\n")
     assert trusted_code(run.sweep()) is not None
-    assert "| code | trust-remote-code is on" in write_report(run).read_text()
+    assert "| code | trust-remote-code is on" in write_report(summarise_run(run)).read_text()
 
 
 def test_servers_listen_on_the_loopback_alone(tmp_path: Path):

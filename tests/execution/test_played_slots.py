@@ -223,7 +223,7 @@ def test_more_candidates_with_another_number_of_slots(tmp_path: Path) -> None:
     for each in candidates:
         assert each.place is not None
         assert ("interference" in each.metrics["1"]) is not each.place.alone
-    report = write_report(last.run).read_text()
+    report = write_report(summarise_run(last.run)).read_text()
     assert "measured in 3 places at the same time" in report
     for place in ("slot 1 of 2", "slot 2 of 3"):
         assert re.search(rf"^\| {place} \| 0\.\d+ \(0\.\d+ to [\d.]+\)", report, re.M), place

@@ -19,7 +19,7 @@ from tests.seals import SEAL, left_behind
 from tests.server.launching import processes_with
 from tests.sweeps import Listener
 from tuner.analysis.baselines import settle
-from tuner.analysis.summary import Result
+from tuner.analysis.summary import RunSummary, summarise_run
 from tuner.cli.runs import read_status
 from tuner.config.loader import LoadedSweep, load_sweep, with_slots
 from tuner.engines import make_engine
@@ -57,7 +57,7 @@ def a_sweep(folder: Path, search: str, high: int = 4, **more: str) -> LoadedSwee
     return load_sweep(path)
 
 
-def go(loaded: LoadedSweep, run: Run, listener: Listener | None = None) -> Result:
+def go(loaded: LoadedSweep, run: Run, listener: Listener | None = None) -> RunSummary:
     return run_sweep(loaded, run, make_engine(loaded.sweep), listener or Listener())
 
 
@@ -130,7 +130,7 @@ def test_servers_side_by_side_share_nothing_and_what_decides_runs_alone(
     assert left_behind(seal) == [] and footprints(run.logs) == []
     assert result.exit_code == 0 and result.trials == 3
     assert any(len(each["now"]["places"] or {}) == 2 for each in states if each["now"])
-    report = write_report(run).read_text()
+    report = write_report(summarise_run(run)).read_text()
     assert "Candidates were measured in 2 places at the same time" in report
 
 

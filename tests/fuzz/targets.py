@@ -137,7 +137,7 @@ def run_folder(draw: random.Random, folder: Path) -> None:
     told = _told(lambda: [run.sweep(), run.machine(), run.configs(), run.ledger()])
     told |= _told(lambda: [summarise_run(run), read_screening(run.comm_file), memory_table(run)])
     if draw.random() < 0.01:
-        told |= _told(lambda: [write_report(run)])
+        told |= _told(lambda: [write_report(summarise_run(run))])
     told |= _told(lambda: _lock(run))
 
 

@@ -51,14 +51,14 @@ def test_the_report_shows_it_and_drops_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise a figure hides what was left out of it, or what is in it."""
-    monkeypatch.setattr("tuner.report.report.draw_figures", lambda findings, folder: [])
+    monkeypatch.setattr("tuner.report.report.draw_figures", lambda summary, folder: [])
     run = make_run(tmp_path, [Trial(None, 100.0), Trial(chain(2), 125.0)])
-    assert "Nothing stands out." in write_report(run).read_text()
+    assert "Nothing stands out." in write_report(summarise_run(run)).read_text()
     before = summarise_run(run).speedup
     windows = dict(recorded_samples(run, run.records()[1]))
     windows[1] = [windows[1][0], stalled(windows[1][1], 3, 2.0), windows[1][2]]
     write_samples(run.samples_file(1), windows)
-    report = write_report(run).read_text()
+    report = write_report(summarise_run(run)).read_text()
     assert "## What stands out" in report and "none was dropped" in report
     assert "| `2 steps, 3 tokens` | 1 | 1 | 2 | p3 |" in report
     assert summarise_run(run).speedup == before
@@ -68,7 +68,7 @@ def test_a_slow_window_is_one_row_and_not_one_for_each_of_its_prompts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Twenty rows of the same window push everything else out of the table."""
-    monkeypatch.setattr("tuner.report.report.draw_figures", lambda findings, folder: [])
+    monkeypatch.setattr("tuner.report.report.draw_figures", lambda summary, folder: [])
     calm = [Trial(chain(n), 110.0) for n in (1, 3, 4, 5)]
     run = make_run(tmp_path, [Trial(None, 100.0), Trial(chain(2), 125.0), *calm])
     windows = dict(recorded_samples(run, run.records()[1]))
@@ -76,7 +76,7 @@ def test_a_slow_window_is_one_row_and_not_one_for_each_of_its_prompts(
     for index in range(len(slow.samples)):
         slow = stalled(slow, index, 1.5)
     write_samples(run.samples_file(1), {1: [*windows[1][:2], slow]})
-    report = write_report(run).read_text()
+    report = write_report(summarise_run(run)).read_text()
     rows = [x for x in report.splitlines() if " | 1 | 1 | 3 | " in x]
     assert len(rows) == 1
     assert "8 requests by themselves" in rows[0]
@@ -87,14 +87,19 @@ def test_many_single_requests_are_five_rows_and_a_conclusion(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """18 rows of single prompts off by 5 to 11 %, and no word of what follows from them."""
-    monkeypatch.setattr("tuner.report.report.draw_figures", lambda findings, folder: [])
+    monkeypatch.setattr("tuner.report.report.draw_figures", lambda summary, folder: [])
     trials = [Trial(None, 100.0), *(Trial(chain(steps), 125.0) for steps in range(1, 8))]
     run = make_run(tmp_path, trials, noise=0.0002)
     for trial in range(1, 8):
         windows = dict(recorded_samples(run, run.records()[trial]))
         windows[1] = [windows[1][0], stalled(windows[1][1], 3, 0.08), windows[1][2]]
         write_samples(run.samples_file(trial), windows)
-    told = write_report(run).read_text().split("## What stands out")[1].split("\n## ")[0]
+    told = (
+        write_report(summarise_run(run))
+        .read_text()
+        .split("## What stands out")[1]
+        .split("\n## ")[0]
+    )
     assert "Single requests alone, 7 slower and 0 faster than the same prompt's others" in told
     assert "The 5 that stand out most; they are in every figure" in told
     assert told.count("| p3 |") == 5 and told.rstrip().endswith("2 more.")
@@ -104,10 +109,10 @@ def test_prompts_that_a_window_repeats_are_said_beside_the_load(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """64 streams of the 20 built-in prompts are three times the same texts."""
-    monkeypatch.setattr("tuner.report.report.draw_figures", lambda findings, folder: [])
+    monkeypatch.setattr("tuner.report.report.draw_figures", lambda summary, folder: [])
     run = make_run(tmp_path, [Trial(None, 100.0), Trial(chain(2), 125.0)])
     windows = dict(recorded_samples(run, run.records()[0]))
     windows[1] = [replace(w, samples=(*w.samples, *w.samples[:4])) for w in windows[1]]
     write_samples(run.samples_file(0), windows)
     said = "A window sends at concurrency 1 each of the 8 prompts 1.5 times: a file of your own"
-    assert said in write_report(run).read_text()
+    assert said in write_report(summarise_run(run)).read_text()

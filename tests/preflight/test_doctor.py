@@ -34,8 +34,8 @@ DRAFT = Config("LlamaForCausalLMEagle3", 4096, 128256, 1, 32, 8, draft_vocab_siz
 NOW = parse_version("0.5.17")
 
 
-def levels(findings: Iterable[Finding]) -> list[str]:
-    return [each.level for each in findings]
+def levels(summary: Iterable[Finding]) -> list[str]:
+    return [each.level for each in summary]
 
 
 def pair(draft: Config = DRAFT, target: Config = LLAMA, **more: Any) -> ModelPair:

@@ -15,7 +15,7 @@ import yaml
 from tests.real_sglang import build
 from tests.real_sglang.serving import FLAGS, OLD, streamed
 from tests.real_sglang.sweeping import swept
-from tuner.analysis.run_results import RunView
+from tuner.analysis.summary import summarise_run
 from tuner.config.loader import load_sweep
 from tuner.config.prompts import pick
 from tuner.engines import make_engine
@@ -111,12 +111,12 @@ def accepted_by_place(sample: RequestSample) -> dict[int, int]:
 
 def compared(run: Run, short: int, long: int) -> tuple[int, int]:
     """(places where both verify, those of them where the shorter accepts min(short, longer))."""
-    findings = RunView(run)
+    summary = summarise_run(run)
     samples: dict[int, dict[str, RequestSample]] = {}
-    for each in findings.ranked:
+    for each in summary.ranked:
         assert each.point is not None
         assert each.point.num_steps is not None
-        (window,) = findings.windows(each, 1)
+        (window,) = summary.windows(each, 1)
         samples[each.point.num_steps] = {s.prompt_id: s for s in window.samples}
     common = equal = 0
     for prompt, sample in samples[short].items():
@@ -138,9 +138,9 @@ def test_shorter_chains_accept_what_the_longer_one_does_and_are_predicted(run: R
     assert common > 20
     assert equal == common
 
-    findings = RunView(run)
-    by_steps = {each.point.num_steps: each for each in findings.ranked if each.point}
-    told = read_chain(findings.windows(by_steps[LONG], 1), LONG)
+    summary = summarise_run(run)
+    by_steps = {each.point.num_steps: each for each in summary.ranked if each.point}
+    told = read_chain(summary.windows(by_steps[LONG], 1), LONG)
     assert told is not None
     predicted = AcceptanceCurve((told,)).accept_length(STEPS)
     assert predicted is not None

@@ -19,7 +19,7 @@ TWO_LEVELS = SWEEP.replace("concurrency: [1]", "concurrency: [1, 8]")
 @pytest.fixture(autouse=True)
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures take nearly all of a report's time."""
-    monkeypatch.setattr("tuner.report.report.draw_figures", lambda findings, folder: [])
+    monkeypatch.setattr("tuner.report.report.draw_figures", lambda summary, folder: [])
 
 
 def figures(one: float, eight: float, spread: float = 0.01) -> dict[str, dict[str, float]]:
@@ -48,7 +48,7 @@ def run_of(
     folder: Path, trials: list[Trial], release: str = "0.5.17", sweep: str = TWO_LEVELS
 ) -> Run:
     run = make_run(folder, [replace(each, version=release) for each in trials], sweep=sweep)
-    write_report(run)
+    write_report(summarise_run(run))
     return run
 
 
@@ -84,7 +84,7 @@ def test_what_the_samples_do_not_tell_apart_is_named(tmp_path: Path) -> None:
 
 def test_a_single_concurrency_needs_no_table_of_its_own(tmp_path: Path) -> None:
     run = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(2), 99.0)])
-    write_report(run)
+    write_report(summarise_run(run))
     assert "fastest there" not in run.report_md.read_text()
     assert content(run) == {"1": {"candidate_steps": [2]}}
 
@@ -180,6 +180,6 @@ def test_a_file_of_earlier_findings_does_not_stay(tmp_path: Path) -> None:
     """After more trials the answer may be another."""
     run = make_run(tmp_path, [BASELINE, Trial(chain(2), metrics=figures(0.9, 0.8))])
     run.adaptive_json.write_text("{}")
-    write_report(run)
+    write_report(summarise_run(run))
     assert not run.adaptive_json.exists()
     assert "no speculation is fastest at each concurrency" in run.report_md.read_text()

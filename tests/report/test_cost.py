@@ -5,14 +5,14 @@ from pathlib import Path
 import pytest
 
 from tests.report.make_run import SWEEP, Trial, chain, make_run
-from tuner.analysis.run_results import RunView
+from tuner.analysis.summary import summarise_run
 from tuner.report.sections import describe_cost
 from tuner.runs.gpu_lock import spent
 from tuner.runs.ledger import Ledger
 
 
 def words(root: Path, trials: list[Trial], sweep: str = SWEEP) -> str | None:
-    return describe_cost(RunView(make_run(root, trials, sweep=sweep)))
+    return describe_cost(summarise_run(make_run(root, trials, sweep=sweep)))
 
 
 def test_the_hours_and_when_they_are_paid_back(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 import json
 import re
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from tests.report.make_run import SIMULATED, SWEEP, Trial, chain, make_run
 from tuner.analysis import cycle_breakdown
 from tuner.analysis.cycle_breakdown import DRAFT, DRAFTED, ONCE, PLAIN, TOKENS, Cycles
-from tuner.analysis.run_results import RunView
+from tuner.analysis.summary import RunSummary, summarise_run
 from tuner.config.point import Point
 from tuner.report.answer import answer
 from tuner.report.cycle import cycle_section, why_it_loses
@@ -67,29 +68,29 @@ def run_of(
     levels: tuple[int, ...] = (1,),
     sweep: str = STEPS_ONLY,
     **overrides: Any,
-) -> RunView:
+) -> RunSummary:
     trials = [
         Trial(point, metrics=figures(preset, point, levels, **overrides))
         for point in (None, *points)
     ]
     text = sweep.replace("concurrency: [1]", f"concurrency: {list(levels)}")
-    return RunView(make_run(root, trials, sweep=text))
+    return summarise_run(make_run(root, trials, sweep=text))
 
 
-def told(findings: RunView) -> str:
-    return "\n".join(cycle_section(findings))
+def told(summary: RunSummary) -> str:
+    return "\n".join(cycle_section(summary))
 
 
 def test_a_run_that_loses_says_why(tmp_path: Path) -> None:
     """A plain step of 11.1 ms; the best chain's cycle of 25 ms brings 1.8 tokens."""
-    findings = run_of(tmp_path, KIMI, [chain(2), chain(3), chain(5)])
-    best = findings.best
+    summary = run_of(tmp_path, KIMI, [chain(2), chain(3), chain(5)])
+    best = summary.best_candidate
     assert best is not None
     cycle, length = best.metric(1, "cycle_ms"), best.metric(1, "accept_length")
     base = figures(KIMI, None, (1,))["1"]["cycle_ms"]
     assert cycle is not None
     assert length is not None
-    words = "\n".join(answer(findings))
+    words = "\n".join(answer(summary))
     assert "**No speculation is fastest here.**" in words
     assert (
         f"Why: a cycle of it takes {cycle / base:.2f} times a plain decode step ({cycle:.2f} "
@@ -134,7 +135,7 @@ def test_what_is_lost_outside_decoding_is_not_blamed_on_the_draft(tmp_path: Path
     metrics = figures(H200, chain(3), (1,))
     metrics["1"] |= {"speedup": 0.97, "speedup_low": 0.95, "speedup_high": 0.99}
     trials = [Trial(None, metrics=figures(H200, None, (1,))), Trial(chain(3), metrics=metrics)]
-    words = why_it_loses(RunView(make_run(tmp_path, trials)))
+    words = why_it_loses(summarise_run(make_run(tmp_path, trials)))
     assert words is not None
     assert "outside decoding" in words
     assert "needs an accept length" not in words
@@ -146,7 +147,7 @@ def test_cut_off_drafts_are_not_taken_for_delivered_tokens(tmp_path: Path) -> No
     base["1"]["decode_tok_s"], metrics["1"]["decode_tok_s"] = 241.1, 235.7
     metrics["1"] |= {"speedup": 0.97, "speedup_low": 0.95, "speedup_high": 0.99}
     trials = [Trial(None, metrics=base), Trial(chain(3), metrics=metrics)]
-    words = why_it_loses(RunView(make_run(tmp_path, trials)))
+    words = why_it_loses(summarise_run(make_run(tmp_path, trials)))
     assert words is not None
     assert "outside decoding" not in words
     assert "without those that the ends of answers cut off" in words
@@ -157,22 +158,22 @@ def test_no_reason_is_given_for_what_noise_may_have_made(tmp_path: Path) -> None
     metrics = figures(KIMI, chain(2), (1,))
     metrics["1"] |= {"speedup": 0.99, "speedup_low": 0.69, "speedup_high": 1.51}
     trials = [Trial(None, metrics=figures(KIMI, None, (1,))), Trial(chain(2), metrics=metrics)]
-    words = "\n".join(answer(RunView(make_run(tmp_path, trials))))
+    words = "\n".join(answer(summarise_run(make_run(tmp_path, trials))))
     assert "**No candidate is shown to be faster.** Launch the server without" in words
     assert "Why:" not in words
     assert "fastest here" not in words
 
 
 def test_a_run_that_wins_gives_no_reason_for_losing(tmp_path: Path) -> None:
-    findings = run_of(tmp_path, H200, [chain(2), chain(3)])
-    assert why_it_loses(findings) is None
-    assert "Why:" not in "\n".join(answer(findings))
+    summary = run_of(tmp_path, H200, [chain(2), chain(3)])
+    assert why_it_loses(summary) is None
+    assert "Why:" not in "\n".join(answer(summary))
 
 
 def test_the_split_is_the_machines_own(tmp_path: Path) -> None:
     """Chains of two lengths at two concurrencies tell draft and verify apart."""
-    findings = run_of(tmp_path, H200, [chain(1), chain(3), chain(5)], levels=(1, 8))
-    cycles = Cycles(findings)
+    summary = run_of(tmp_path, H200, [chain(1), chain(3), chain(5)], levels=(1, 8))
+    cycles = Cycles(summary)
     draft = load_preset(H200).draft
     step = draft.step_ms + draft.read_ms / 2 + draft.sharded_ms + draft.custom_all_reduce_ms
     for level in (1, 8):
@@ -187,35 +188,35 @@ def test_the_split_is_the_machines_own(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_told_apart_stays_together_and_says_what_is_missing(tmp_path: Path) -> None:
-    findings = run_of(tmp_path, H200, [chain(1), chain(3)])
-    assert {name for name, _ in Cycles(findings).shown(1)[0].parts} == {PLAIN, ONCE, DRAFTED}
+    summary = run_of(tmp_path, H200, [chain(1), chain(3)])
+    assert {name for name, _ in Cycles(summary).shown(1)[0].parts} == {PLAIN, ONCE, DRAFTED}
     assert (
         "To tell the draft from the verify of what it drafted takes a second concurrency"
-        in told(findings)
+        in told(summary)
     )
-    rated = findings.sweep.workload.model_copy(update={"request_rate": [4.0, 8.0]})
-    findings.sweep = findings.sweep.model_copy(update={"workload": rated})
+    rated = summary.sweep.workload.model_copy(update={"request_rate": [4.0, 8.0]})
+    summary = replace(summary, sweep=summary.sweep.model_copy(update={"workload": rated}))
     assert (  # a second concurrency is refused there
-        "what it drafted takes a run without request_rate at two concurrencies" in told(findings)
+        "what it drafted takes a run without request_rate at two concurrencies" in told(summary)
     )
     alone = told(run_of(tmp_path, H200, [chain(3)]))
     assert "is not told apart by these measurements; it takes another step count." in alone
 
 
 def test_a_costly_draft_leads_to_its_placement(tmp_path: Path) -> None:
-    findings = run_of(tmp_path, H200, [chain(1), chain(3), chain(5)], levels=(1, 8))
+    summary = run_of(tmp_path, H200, [chain(1), chain(3), chain(5)], levels=(1, 8))
     found = re.search(
         r"- drafting is (\d+) % of the cycle \(([\d.]+) of the modelled ([\d.]+) ms\) at "
         r"concurrency 1: draft_tp 1, which drafts without all-reduces, may shorten that on slow",
-        told(findings),
+        told(summary),
     )
-    assert told(findings).count("draft_tp 1") == 1, "once, not at each concurrency"
-    assert findings.baseline is not None
-    log = findings.run.log_file(findings.baseline.record.launch_id)
+    assert told(summary).count("draft_tp 1") == 1, "once, not at each concurrency"
+    assert summary.no_speculation is not None
+    log = summary.run.log_file(summary.no_speculation.record.launch_id)
     log.parent.mkdir(exist_ok=True)
     log.write_text("server_args=ServerArgs(tp_size=2, disable_custom_all_reduce=True)\n")
     assert "at concurrency 1: try draft_tp 1, which drafts without all-reduces; here" in told(
-        findings
+        summary
     )
     assert found
     share, draft, whole = map(float, found.groups())
@@ -266,7 +267,7 @@ def test_a_last_step_that_does_not_pay_is_held_against_the_chain_without_it(
     )
 
 
-def two_chains(root: Path, shorter: float) -> RunView:
+def two_chains(root: Path, shorter: float) -> RunSummary:
     """3 steps, whose last draft brings next to nothing, best by its objective at concurrency 1;
     2 steps at this speed."""
     trials = [
@@ -279,7 +280,7 @@ def two_chains(root: Path, shorter: float) -> RunView:
     lines[1]["metrics"]["1"] |= {"cycle_ms": 12.0, "speedup": 2.0}
     lines[2]["metrics"]["1"] |= {"cycle_ms": 11.0}
     run.trials_file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    return RunView(Run.open(run.path))
+    return summarise_run(Run.open(run.path))
 
 
 def test_a_wiring_fault_is_suspected_before_anything_is_tuned(tmp_path: Path) -> None:
@@ -295,18 +296,18 @@ def test_ngram_has_no_wiring(tmp_path: Path) -> None:
     trials = [Trial(None, metrics=figures(KIMI, None, (1,))), Trial(point, metrics=metrics)]
     ngram = STEPS_ONLY.replace("draft: example/draft, algorithm: EAGLE3", "algorithm: NGRAM")
     ngram = ngram.replace("num_steps: {low: 1, high: 6}", "num_draft_tokens: [8]")
-    words = told(RunView(make_run(tmp_path, trials, sweep=ngram)))
+    words = told(summarise_run(make_run(tmp_path, trials, sweep=ngram)))
     assert "wiring" not in words
 
 
 def test_chains_that_nobody_measured_are_predicted(tmp_path: Path) -> None:
     """Needs the raw counts, which the usual run keeps."""
     trials = [Trial(None, 90.0), Trial(chain(2), 99.0), Trial(chain(5), 80.0)]
-    words = told(RunView(make_run(tmp_path, trials, sweep=STEPS_ONLY)))
+    words = told(summarise_run(make_run(tmp_path, trials, sweep=STEPS_ONLY)))
     assert "Not measured, but predicted, decoding alone: " in words
     for steps in (1, 3, 4):
         assert f"`{steps} step{'s' * (steps > 1)}, {steps + 1} tokens`" in words
-    bare = RunView(make_run(tmp_path / "bare", trials, sweep=STEPS_ONLY, keep_samples=False))
+    bare = summarise_run(make_run(tmp_path / "bare", trials, sweep=STEPS_ONLY, keep_samples=False))
     assert "Not measured" not in told(bare)
 
 
@@ -317,7 +318,7 @@ def test_cycles_that_follow_no_model_are_not_split(tmp_path: Path) -> None:
         metrics = figures(H200, chain(steps), (1,))
         metrics["1"]["cycle_ms"] = ms
         trials.append(Trial(chain(steps), metrics=metrics))
-    words = told(RunView(make_run(tmp_path, trials, sweep=STEPS_ONLY)))
+    words = told(summarise_run(make_run(tmp_path, trials, sweep=STEPS_ONLY)))
     assert "No split is given: the measured cycles do not follow" in words
     assert "further drafted token" not in words
     assert "come once in it" not in words
@@ -328,10 +329,10 @@ def test_without_a_baseline_or_a_cycle_there_is_no_section(tmp_path: Path) -> No
     bare = {"output_tok_s": 95.0, "speedup": 1.05, "speedup_low": None, "speedup_high": None}
     trials = [Trial(None, 90.0), Trial(chain(2), metrics={"1": bare})]
     run = make_run(tmp_path, trials)
-    assert cycle_section(RunView(run)) == []
-    assert cycle_parts(RunView(run), run.figures) is None
-    assert cycle_section(RunView(make_run(tmp_path / "b", [Trial(chain(2), 99.0)]))) == []
-    assert "Where a cycle goes" not in write_report(run).read_text()
+    assert cycle_section(summarise_run(run)) == []
+    assert cycle_parts(summarise_run(run), run.figures) is None
+    assert cycle_section(summarise_run(make_run(tmp_path / "b", [Trial(chain(2), 99.0)]))) == []
+    assert "Where a cycle goes" not in write_report(summarise_run(run)).read_text()
 
 
 def test_a_draft_without_steps_is_held_against_the_plain_step_only(tmp_path: Path) -> None:
@@ -343,9 +344,9 @@ def test_a_draft_without_steps_is_held_against_the_plain_step_only(tmp_path: Pat
         Trial(None, metrics=figures(H200, None, (1,))),
         Trial(Point(num_draft_tokens=8), metrics=metrics),
     ]
-    findings = RunView(make_run(tmp_path, trials, sweep=sweep))
-    assert "`8 tokens`" in told(findings)
-    assert cycle_parts(findings, findings.run.figures) is not None
+    summary = summarise_run(make_run(tmp_path, trials, sweep=sweep))
+    assert "`8 tokens`" in told(summary)
+    assert cycle_parts(summary, summary.run.figures) is not None
 
 
 def test_the_best_tree_stands_beside_its_chains(tmp_path: Path) -> None:
@@ -357,10 +358,10 @@ def test_the_best_tree_stands_beside_its_chains(tmp_path: Path) -> None:
         *(Trial(chain(n), metrics=figures(H200, chain(n), (1,))) for n in (1, 3)),
         Trial(tree, metrics=fast),
     ]
-    findings = RunView(make_run(tmp_path, trials))
-    shown = [taken.measured.label for taken in Cycles(findings).shown(1)]
+    summary = summarise_run(make_run(tmp_path, trials))
+    shown = [taken.measured.label for taken in Cycles(summary).shown(1)]
     assert shown == ["1 step, 2 tokens", "3 steps, 4 tokens", "5 steps, topk 2, 16 tokens"]
-    assert "5 steps, topk 2" in told(findings)
+    assert "5 steps, topk 2" in told(summary)
 
 
 def test_other_settings_are_not_mixed_into_the_bars(tmp_path: Path) -> None:
@@ -371,7 +372,7 @@ def test_other_settings_are_not_mixed_into_the_bars(tmp_path: Path) -> None:
         Trial(chain(3), 98.0),
         Trial(chain(2, env=env), 97.0),
     ]
-    cycles = Cycles(RunView(make_run(tmp_path, trials)))
+    cycles = Cycles(summarise_run(make_run(tmp_path, trials)))
     assert [taken.even.num_steps for taken in cycles.shown(1)] == [1, 3]
 
 
@@ -390,11 +391,11 @@ def test_the_figure_of_a_simulated_run_says_so(
 
 
 def test_the_committed_run_has_its_section_and_figure(tmp_path: Path) -> None:
-    findings = RunView(Run.open(Path("results/h200_llama8b_eagle3/20261129-195508")))
-    words = told(findings)
+    summary = summarise_run(Run.open(Path("results/h200_llama8b_eagle3/20261129-195508")))
+    words = told(summary)
     assert "A plain decode step takes 3.43 ms." in words
     assert "| `2 steps, 3 tokens` | 6.53 | 6.55 (5.95 to 7.14) |" in words
-    drawn = cycle_parts(findings, tmp_path)
+    drawn = cycle_parts(summary, tmp_path)
     assert drawn is not None
     ET.parse(tmp_path / "cycle.svg")
 
@@ -407,7 +408,7 @@ def test_model_of_cycles_is_fitted_to_the_best_settings(
     ll = (("NCCL_PROTO", "LL"),)
     points = [chain(1), chain(2, env=ll), chain(3), chain(4, env=ll)]
     trials = [Trial(point, 100.0 + n) for n, point in enumerate(points)]
-    ranked = RunView(make_run(tmp_path, [Trial(None, 90.0), *trials])).ranked
+    ranked = summarise_run(make_run(tmp_path, [Trial(None, 90.0), *trials])).ranked
     fitted = cycle_breakdown.modelled(ranked)
     assert {result.point.env for result in fitted if result.point} == {ll}
     assert fitted[0] is ranked[0] and len(fitted) == 2

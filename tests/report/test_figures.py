@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.report.make_run import SWEEP, Trial, chain, make_run
-from tuner.analysis.run_results import RunView
+from tuner.analysis.summary import summarise_run
 from tuner.config.point import Point
 from tuner.report.figures import figures, style
 from tuner.report.figures.figures import acceptance_by_position, draw_figures
@@ -17,7 +17,7 @@ from tuner.runs.run import Run
 
 
 def names(run: Run) -> set[str]:
-    return {drawn.name for drawn in draw_figures(RunView(run), run.figures)}
+    return {drawn.name for drawn in draw_figures(summarise_run(run), run.figures)}
 
 
 def test_every_figure_of_a_usual_run_is_small_and_has_its_text_as_text(tmp_path: Path) -> None:
@@ -72,11 +72,13 @@ def test_only_what_differs_from_the_best_in_num_steps_alone_is_joined(tmp_path: 
     """A line through other settings, or over counts that nobody measured, shows a made-up trend."""
     env = (("NCCL_PROTO", "LL"),)
     trials = [Trial(None, 90.0), *(Trial(chain(n, env=env), 99.0 - n) for n in (1, 2, 5))]
-    findings = RunView(make_run(tmp_path, [*trials, Trial(chain(3), 95.0), Trial(chain(2), 80.0)]))
-    joined, others = series(findings.ranked, 1, "output_tok_s")
+    summary = summarise_run(
+        make_run(tmp_path, [*trials, Trial(chain(3), 95.0), Trial(chain(2), 80.0)])
+    )
+    joined, others = series(summary.ranked, 1, "output_tok_s")
     assert [dot[0] for dot in joined] == [1, 2, 5]
     assert [dot[0] for dot in others] == [3, 2]
-    best = findings.ranked[0].metrics(1)
+    best = summary.ranked[0].metrics(1)
     assert joined[0][1:] == (
         best["output_tok_s"],
         best["output_tok_s"] - best["output_tok_s_low"],
@@ -92,7 +94,7 @@ def test_a_marker_at_one_hundred_percent_is_whole(
     figures = []
     monkeypatch.setattr(style, "save", lambda figure, *rest: figures.append(figure))
     run = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(2), 99.0, accepted=1.0)])
-    acceptance_by_position(RunView(run), run.figures)
+    acceptance_by_position(summarise_run(run), run.figures)
     (line,) = figures[0].axes[0].lines
     assert list(line.get_ydata()) == [1.0, 1.0]
     assert not line.get_clip_on()
@@ -110,12 +112,12 @@ def test_where_speculation_stops_paying_is_drawn(
     assert ">concurrency<" in drawn and ">64<" in drawn
     figures = []
     monkeypatch.setattr(style, "save", lambda figure, *rest: figures.append(figure))
-    findings = RunView(run)
-    speedup_by_load(findings, run.figures)
+    summary = summarise_run(run)
+    speedup_by_load(summary, run.figures)
     lines = list(figures[0].axes[0].containers)
-    assert [each.get_label() for each in lines] == [each.label for each in chosen(findings)]
-    assert lines[0].get_label() == findings.best.label
-    ratios = [findings.best.speedups[level].value for level in (1, 8, 64)]
+    assert [each.get_label() for each in lines] == [each.label for each in chosen(summary)]
+    assert lines[0].get_label() == summary.best_candidate.label
+    ratios = [summary.best_candidate.speedups[level].value for level in (1, 8, 64)]
     assert list(lines[0].lines[0].get_ydata()) == ratios
 
 
@@ -134,6 +136,6 @@ def test_trials_of_a_long_run_are_thinned(tmp_path: Path, monkeypatch: pytest.Mo
     run = make_run(
         tmp_path, [Trial(None, 100.0), *(Trial(chain(n), 100.0 + n) for n in range(1, 7))]
     )
-    draw_figures(RunView(run), tmp_path)
+    draw_figures(summarise_run(run), tmp_path)
     figure = ET.parse(tmp_path / "history.svg")
     assert "trial, one of 2" in "".join(figure.getroot().itertext())

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.report.make_run import SWEEP, Trial, chain, make_run
-from tuner.analysis.run_results import RunView
+from tuner.analysis.summary import summarise_run
 from tuner.config.load_level import Level
 from tuner.metrics.statistics import Interval
 from tuner.report.answer import answer
@@ -34,7 +34,7 @@ def first_line(folder: Path, over: str, *ratios: Ratio) -> str:
     its = {levels[level]: figures(ratio) for level, ratio in zip(used, ratios, strict=True)}
     base = {levels[level]: {"output_tok_s": 90.0} for level in used}
     trials = [Trial(None, metrics=base), Trial(chain(2), metrics=its)]
-    return answer(RunView(make_run(folder, trials, sweep=sweep)))[0]
+    return answer(summarise_run(make_run(folder, trials, sweep=sweep)))[0]
 
 
 @pytest.mark.parametrize(
@@ -70,12 +70,12 @@ def test_other_prompts_are_told_level_by_level(
         Trial(chain(2), 99.0, unseen_tok_s=99.0, role="confirm"),
     ]
     run = make_run(tmp_path, trials, sweep=sweep, levels=(1, 8))
-    findings = RunView(run)
+    summary = summarise_run(run)
     told: dict[Level, tuple[float, float, float]] = {1: FASTER, 8: OPEN_ABOVE}
     monkeypatch.setattr(
         "tuner.report.winner_evidence.held_out_speedups",
         lambda record: {level: Interval(*each) for level, each in told.items()},
     )
-    assert findings.best is not None
-    words = describe_confirmation(findings, findings.best) or ""
+    assert summary.best_candidate is not None
+    words = describe_confirmation(summary, summary.best_candidate) or ""
     assert "at concurrency 8 that includes 1, so none is shown there; elsewhere expect" in words

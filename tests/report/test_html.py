@@ -11,6 +11,7 @@ import pytest
 from markdown_it import MarkdownIt
 
 from tests.report.make_run import SIMULATED, SWEEP, Trial, chain, make_run
+from tuner.analysis.summary import summarise_run
 from tuner.report.html import FOLDED, page
 from tuner.report.report import write_report
 from tuner.runs.run import Run
@@ -86,7 +87,7 @@ def doubt() -> dict[str, str]:
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Run:
     run = hostile_run(tmp_path_factory.mktemp("hostile"))
-    write_report(run)
+    write_report(summarise_run(run))
     return run
 
 
@@ -163,7 +164,7 @@ def test_a_simulated_run_says_so_in_the_title_and_first(hostile: Run, parsed: Pa
 
 
 def test_the_same_run_gives_the_same_bytes(hostile: Run, html: str) -> None:
-    write_report(hostile)
+    write_report(summarise_run(hostile))
     assert hostile.report_html.read_text(encoding="utf-8") == html
 
 
@@ -175,9 +176,9 @@ def test_it_is_valid(html: str) -> None:
 def test_a_measured_run_without_figures_has_its_own_title(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("tuner.report.report.draw_figures", lambda findings, folder: [])
+    monkeypatch.setattr("tuner.report.report.draw_figures", lambda summary, folder: [])
     run = make_run(tmp_path, [Trial(None, 90.0)], sweep=SWEEP)
-    write_report(run)
+    write_report(summarise_run(run))
     assert Parsed(run.report_html.read_text()).title == f"trial/{run.id}"
 
 
@@ -230,7 +231,7 @@ def test_a_value_with_control_characters_costs_no_report(tmp_path: Path) -> None
         Trial(chain(3), outcome="failed", failure="CRASH", message=odd),
     ]
     run = make_run(tmp_path / "runs", trials)
-    write_report(run)
+    write_report(summarise_run(run))
     for text in (run.report_html.read_text(), run.report_md.read_text()):
         shown = text.replace(odd, "")  # the launch command, which is to be copied
         assert "NCCL_PROTO=\\x1b[31mred\\u202e\\x07\\ufffe" in shown
@@ -244,7 +245,7 @@ def test_a_pipe_in_a_value_is_shown_as_it_is(tmp_path: Path) -> None:
     value = "a|b\\|c`"
     trials = [Trial(None, 90.0), Trial(chain(2, env=(("NCCL_PROTO", value),)), 100.0)]
     run = make_run(tmp_path / "runs", trials)
-    write_report(run)
+    write_report(summarise_run(run))
     spans = re.findall(r"<code>(2 steps.*?)</code>", run.report_html.read_text())
     assert len(spans) > 3
     assert set(spans) == {f"2 steps, 3 tokens, NCCL_PROTO={value}"}

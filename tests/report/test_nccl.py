@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from tests.report.make_run import Trial, chain, make_run
+from tuner.analysis.summary import summarise_run
 from tuner.report.report import write_report
 from tuner.runs.run import Run
 
@@ -24,7 +25,7 @@ def run_with(folder: Path, *logs: str) -> Run:
 
 
 def report(run: Run) -> str:
-    return write_report(run).read_text()
+    return write_report(summarise_run(run)).read_text()
 
 
 def test_it_is_said_where_another_back_end_reduced(tmp_path: Path) -> None:

@@ -11,7 +11,6 @@ import pytest
 from markdown_it import MarkdownIt
 
 from tests.report.make_run import SIMULATED, SWEEP, Trial, chain, make_run
-from tuner.analysis.run_results import RunView
 from tuner.analysis.summary import summarise_run
 from tuner.cli.result import _answer
 from tuner.config.loader import load_sweep
@@ -36,7 +35,7 @@ USUAL = [
 def undrawn(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures take nearly all of a report's time; tests that need them ask for `drawn`."""
     if "drawn" not in request.fixturenames:
-        monkeypatch.setattr("tuner.report.report.draw_figures", lambda findings, folder: [])
+        monkeypatch.setattr("tuner.report.report.draw_figures", lambda summary, folder: [])
 
 
 @pytest.fixture
@@ -45,14 +44,14 @@ def drawn() -> None:
 
 
 def report_of(run: Run) -> str:
-    return write_report(run).read_text(encoding="utf-8")
+    return write_report(summarise_run(run)).read_text(encoding="utf-8")
 
 
 @pytest.fixture(scope="module")
 def usual(tmp_path_factory: pytest.TempPathFactory) -> Run:
     """The usual run with its report; tests only read it."""
     run = make_run(tmp_path_factory.mktemp("usual"), USUAL)
-    write_report(run)
+    write_report(summarise_run(run))
     return run
 
 
@@ -295,7 +294,7 @@ def test_report_is_the_same_when_written_again(usual: Run, drawn: None) -> None:
     """Otherwise a committed run changes with every `specbench report`."""
     files = [f for f in usual.path.rglob("*") if f.is_file()]
     first = {f: f.read_bytes() for f in files}
-    write_report(usual)
+    write_report(summarise_run(usual))
     assert {f: f.read_bytes() for f in files} == first
 
 
@@ -342,7 +341,7 @@ def test_a_place_that_cannot_be_written_is_one_sentence(
     else:
         place.mkdir()
     with pytest.raises(UserError, match=r"cannot be written: .*, give a run folder") as caught:
-        write_report(run)
+        write_report(summarise_run(run))
     assert str(caught.value).startswith(str(place))
 
 
@@ -351,7 +350,7 @@ class TestEarlierScript:
 
     def test_it_stays_as_it_is(self, tmp_path: Path) -> None:
         run = make_run(tmp_path, USUAL)
-        write_report(run)
+        write_report(summarise_run(run))
         before = run.best_sh.read_text().replace("/opt/sglang/bin/python", "/elsewhere/python")
         run.best_sh.write_text(before)
         assert "exec /elsewhere/python" in report_of(run)
@@ -360,16 +359,16 @@ class TestEarlierScript:
 
     def test_another_winners_script_is_written_anew(self, tmp_path: Path) -> None:
         run = make_run(tmp_path, USUAL)
-        write_report(run)
+        write_report(summarise_run(run))
         run.best_sh.write_text(run.best_sh.read_text().replace("# 2 steps", "# 4 steps"))
-        write_report(run)
+        write_report(summarise_run(run))
         assert "# 2 steps" in run.best_sh.read_text()
 
     def test_a_recorded_command_is_what_it_launches(self, tmp_path: Path) -> None:
         command = {"argv": ["/recorded/python", "--port", "PORT"], "env": {}, "unset": []}
         trials = [USUAL[0], replace(USUAL[2], command=command)]
         run = make_run(tmp_path, trials)
-        write_report(run)
+        write_report(summarise_run(run))
         run.best_sh.write_text(run.best_sh.read_text().replace("/recorded", "/edited"))
         assert "exec /recorded/python" in report_of(run)
         assert "exec /recorded/python" in run.best_sh.read_text()
@@ -382,7 +381,7 @@ class TestWinner:
             "draft_tp:", "flags: {disable-custom-all-reduce: [false, true]}\n  draft_tp:"
         )
         run = make_run(tmp_path, [*USUAL, Trial(tree, 120.0)], sweep=sweep)
-        write_report(run)
+        write_report(summarise_run(run))
         loaded = load_sweep(run.best_yaml)
         assert loaded.space.points == (tree,)
         assert loaded.sweep.space.env == {"NCCL_PROTO": ["unset"]}
@@ -394,7 +393,7 @@ class TestWinner:
         """What the user starts in production must be what was measured."""
         sweep = SWEEP.replace("example/target", "'my model; $(touch owned)'")
         run = make_run(tmp_path, USUAL, sweep=sweep)
-        write_report(run)
+        write_report(summarise_run(run))
         script = run.best_sh.read_text()
         assert run.best_sh.stat().st_mode & 0o111
         subprocess.run(["bash", "-n", run.best_sh], check=True)
@@ -418,7 +417,7 @@ class TestWinner:
         self, tmp_path: Path
     ) -> None:
         run = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(2), 99.0)])
-        write_report(run)
+        write_report(summarise_run(run))
         said = run.best_sh.read_text().replace(
             "exec /opt/sglang/bin/python", 'printf "%s\\n" "${NCCL_PROTO-gone}"'
         )
@@ -440,7 +439,7 @@ class TestWinner:
         (tmp_path / "mine.jsonl").write_text('{"prompt": "mine"}\n')
         sweep = SWEEP.replace("workload: {", "workload: {prompts: mine.jsonl, ")
         run = make_run(tmp_path, USUAL, sweep=sweep, settings={"beside": str(tmp_path)})
-        write_report(run)
+        write_report(summarise_run(run))
         (prompt,) = load_sweep(run.best_yaml).prompts
         assert prompt.text == "mine"
         assert f"# Needs {tmp_path}/mine.jsonl" in run.best_yaml.read_text()
@@ -448,7 +447,7 @@ class TestWinner:
     def test_own_prompts_of_an_unknown_folder_are_named_in_best_yaml(self, tmp_path: Path) -> None:
         sweep = SWEEP.replace("workload: {", "workload: {prompts: mine.jsonl, ")
         run = make_run(tmp_path, USUAL, sweep=sweep)
-        write_report(run)
+        write_report(summarise_run(run))
         assert "# Needs mine.jsonl beside this file" in run.best_yaml.read_text()
 
 
@@ -460,7 +459,7 @@ def test_a_choice_that_is_not_the_highest_figure_is_explained(tmp_path: Path) ->
     with run.locked():
         trial = run.ledger().next_trial
         run.append(again.model_copy(update={"role": "confirm", "trial": trial, "decision": reason}))
-    words = "\n".join(answer(RunView(run)))
+    words = "\n".join(answer(summarise_run(run)))
     assert words.startswith(f"**Run `{chain(2).label()}`.**")
     assert f"`{chain(3).label()}` has a higher figure (" in words
     assert "asks for more: more draft tokens. By the measurements of 2 configurations" in words
@@ -484,7 +483,7 @@ def test_report_screen_and_json_have_one_list_of_what_is_alike(tmp_path: Path) -
     result = summarise_run(run)
     assert result.to_json()["not_told_apart"] == [chain(3).to_json()]
     assert f"Not told apart from it by these measurements: `{chain(3).label()}`." in answer(
-        RunView(run)
+        summarise_run(run)
     )
     assert f"not told apart from it: {chain(3).label()}" in _answer(result).splitlines()
 
@@ -501,8 +500,8 @@ def test_a_simpler_one_that_is_alike_and_not_taken_has_a_reason(
 ) -> None:
     """Of equals the simplest is recommended, says the page beside: why is 2 steps not?"""
     trials = [Trial(None, 60.0), Trial(chain(3), 109.0), Trial(chain(2), shorter)]
-    findings = RunView(make_run(tmp_path, trials, noise=noise))
-    words = "\n".join(answer(findings))
+    summary = summarise_run(make_run(tmp_path, trials, noise=noise))
+    words = "\n".join(answer(summary))
     if why is None:
         assert words.startswith(f"**Run `{chain(2).label()}`")
         return
@@ -517,7 +516,7 @@ def test_a_simpler_one_whose_launch_was_lucky_has_a_reason(tmp_path: Path) -> No
     *lines, last = run.trials_file.read_text().splitlines()
     told = json.dumps({**json.loads(last), "smoothed": {"1": 1.80, "2": 1.71}})
     run.trials_file.write_text("".join(f"{line}\n" for line in (*lines, told)))
-    words = "\n".join(answer(RunView(Run.open(run.path))))
+    words = "\n".join(answer(summarise_run(Run.open(run.path))))
     assert words.startswith(f"**Run `{chain(3).label()}`")
     assert f"`{chain(2).label()}` would ask for less, but by the measurements of 2 conf" in words
     assert "together it is 5.0 % slower, and more than 1 % by these is not given up" in words
@@ -540,6 +539,6 @@ def test_a_simpler_one_that_is_slower_at_a_level_is_said_to_be(tmp_path: Path) -
         Trial(chain(2), metrics=at_both(1.34, 1.248)),
     ]
     sweep = SWEEP.replace("concurrency: [1]", "concurrency: [1, 4]")
-    words = "\n".join(answer(RunView(make_run(tmp_path, trials, sweep=sweep, levels=(1, 4)))))
+    words = "\n".join(answer(summarise_run(make_run(tmp_path, trials, sweep=sweep, levels=(1, 4)))))
     assert "2 steps, 3 tokens` would ask for less, but is 4.3 % slower" in words
     assert "at concurrency 1." in words

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.sweeps import Listener
-from tuner.analysis.summary import Result, summarise_run
+from tuner.analysis.summary import RunSummary, summarise_run
 from tuner.config.loader import LoadedSweep, load_sweep
 from tuner.core.errors import EngineFailure, Failure
 from tuner.engines import make_engine
@@ -33,7 +33,7 @@ def breaking(folder: Path, fault: str, launches: range, switch: bool) -> LoadedS
     return load_sweep(path)
 
 
-def go(loaded: LoadedSweep, run: Run, listener: Listener | None = None) -> Result:
+def go(loaded: LoadedSweep, run: Run, listener: Listener | None = None) -> RunSummary:
     return run_sweep(loaded, run, make_engine(loaded.sweep), listener or Listener())
 
 

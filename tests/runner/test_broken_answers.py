@@ -10,10 +10,9 @@ import pytest
 
 from tests.report.make_run import SIMULATED, SWEEP, Trial, chain, make_run
 from tuner.analysis.baselines import DriftCorrector
-from tuner.analysis.run_results import RunView
 from tuner.analysis.summary import summarise_run
 from tuner.analysis.winner import confirmed_choice
-from tuner.cli.result import show_result
+from tuner.cli.result import print_summary
 from tuner.compare.comparison import compare
 from tuner.config.point import Point
 from tuner.core.errors import NotComparable
@@ -36,7 +35,7 @@ SCORES = {"marks": "0" * 8, "lost": 8, "won": 0, "p": 0.004, "stops": True, "sam
 
 @pytest.fixture(autouse=True)
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.report.report.draw_figures", lambda findings, folder: [])
+    monkeypatch.setattr("tuner.report.report.draw_figures", lambda summary, folder: [])
 
 
 UNHURRIED: dict[str, Any] = {
@@ -62,7 +61,7 @@ def marked(run: Run, changes: dict[int, dict[str, Any]]) -> Run:
 
 
 def told(run: Run) -> str:
-    return " ".join(answer(RunView(run)))
+    return " ".join(answer(summarise_run(run)))
 
 
 SETTINGS_WIN = [
@@ -78,10 +77,10 @@ def test_settings_with_other_outputs_are_not_the_answer(tmp_path: Path) -> None:
     run = marked(make_run(tmp_path, SETTINGS_WIN), {3: {"outputs": FAR}})
     result = summarise_run(run)
     assert result.best is not None and result.best.at == chain(2, env=LL)
-    write_report(run)
+    write_report(summarise_run(run))
     assert "--speculative-num-steps 2" in run.best_sh.read_text()
     assert "What that launch says is not the baseline's." in told(run)
-    made = adaptive(RunView(run))
+    made = adaptive(summarise_run(run))
     assert not isinstance(made, str) and made.longest.point == chain(2, env=LL)
 
 
@@ -113,7 +112,7 @@ def test_nothing_is_sure_of_a_candidate_that_does_not_stand(tmp_path: Path, why:
     assert "**No candidate stands.**" in words
     assert "so it is faster by more than noise" not in words
     assert "Measured: 1 of" in words
-    report = write_report(run).read_text()
+    report = write_report(summarise_run(run)).read_text()
     assert "no chain (eagle_topk 1) stands" in report
     assert "faster than every candidate" not in run.best_yaml.read_text()
 
@@ -137,7 +136,7 @@ def test_the_front_has_no_candidate_that_does_not_stand(tmp_path: Path) -> None:
     sweep = sweep.replace("{trials: 6}", "{trials: 6, sampler: nsga2}")
     trials = [Trial(None, 100.0), Trial(chain(3), 130.0), Trial(chain(2), 120.0)]
     run = marked(make_run(tmp_path, trials, sweep=sweep, levels=(1, 8)), {1: {"outputs": FAR}})
-    table = levels_table(RunView(run))
+    table = levels_table(summarise_run(run))
     assert table is not None
     assert "Not beaten at every concurrency by another one: `2 steps, 3 tokens`" in table
 
@@ -288,7 +287,7 @@ def test_the_answer_is_what_is_said_to_be_simulated(
 ) -> None:
     """Otherwise the mark stands behind whichever line is the last, as if that alone were so."""
     run = make_run(tmp_path, SETTINGS_WIN[:3], sweep=SIMULATED)
-    show_result(summarise_run(run), run.sweep(), run.report_md)
+    print_summary(summarise_run(run), run.report_md)
     shown = capsys.readouterr().out.splitlines()
     assert "best: 2 steps, 3 tokens, NCCL_PROTO=LL (simulated)" in shown
 

@@ -128,4 +128,4 @@ def check(loaded: LoadedSweep, run: Run, plan: dict[int, Row]) -> None:
     result = summarise_run(run)
     assert result.best is not None and result.exit_code == 0
     assert speed(result.best.at) > 0.99 * max(map(speed, stands))
-    assert write_report(run).exists()
+    assert write_report(summarise_run(run)).exists()

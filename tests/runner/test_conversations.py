@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from rich.console import Console
 
 from tests.sweeps import Listener, tiny_sweep
+from tuner.analysis.summary import summarise_run
 from tuner.cli.commands import specbench
 from tuner.cli.progress import ProgressLine
 from tuner.compare.comparison import compare
@@ -82,7 +83,10 @@ def test_every_configuration_gets_the_same_conversations(tmp_path: Path, ignore_
             whole = ignore_eos == "true"
             assert all((each.tokens == 24) >= whole for each in by_id.values())
     assert len(seen) == 1
-    assert "those answers are in conversations.jsonl, content" in write_report(run).read_text()
+    assert (
+        "those answers are in conversations.jsonl, content"
+        in write_report(summarise_run(run)).read_text()
+    )
     assert (
         "# Needs conversations.jsonl beside this file: the answers between"
         in run.best_yaml.read_text()
@@ -174,7 +178,7 @@ def test_a_run_of_best_yaml_sends_what_its_run_sent(
 ) -> None:
     """It is there to be compared: with answers of its own it was refused, nearly always."""
     run = measured(asking(tmp_path), tmp_path / "out")
-    write_report(run)
+    write_report(summarise_run(run))
     monkeypatch.setattr("tuner.runner.conversations.run_window", other_answers)
     loaded = load_sweep(run.best_yaml)
     plan = make_plan(loaded)
@@ -187,7 +191,7 @@ def test_a_run_of_best_yaml_sends_what_its_run_sent(
     assert again.conversations_file.read_bytes() == run.conversations_file.read_bytes()
     compare([run, again])
     # Its own best.yaml goes on with the same.
-    write_report(again)
+    write_report(summarise_run(again))
     assert load_sweep(again.best_yaml).answers == loaded.answers
     # Without the file it is another question, and compare-report says so.
     anew = measured(asking(tmp_path), tmp_path / "anew")
@@ -198,7 +202,7 @@ def test_a_run_of_best_yaml_sends_what_its_run_sent(
 def test_a_run_goes_on_without_the_run_that_its_answers_are_from(tmp_path: Path) -> None:
     """It has them itself; where the earlier run was removed or moved it could not be resumed."""
     first = measured(asking(tmp_path), tmp_path / "out")
-    write_report(first)
+    write_report(summarise_run(first))
     run = measured(load_sweep(first.best_yaml), tmp_path / "again")
     sent = run.conversations_file.read_bytes()
     first.path.rename(tmp_path / "moved")
@@ -223,7 +227,7 @@ def test_best_yaml_finds_answers_that_its_run_had_no_need_of(tmp_path: Path) -> 
     loaded = load_sweep(path)
     again = measured(loaded, tmp_path / "again")
     assert not again.conversations_file.exists()
-    write_report(again)
+    write_report(summarise_run(again))
     assert load_sweep(again.best_yaml).answers == loaded.answers
 
 

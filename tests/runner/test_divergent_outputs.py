@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.sweeps import HURRIED, Listener, tiny_sweep
-from tuner.analysis.run_results import RunView
-from tuner.analysis.summary import Result
+from tuner.analysis.summary import RunSummary, summarise_run
 from tuner.config.loader import LoadedSweep, load_sweep
 from tuner.config.synthetic import no_output_to_compare
 from tuner.core.errors import UserError
@@ -28,7 +27,7 @@ WRONG = "{kind: wrong-output, value: 2, launches: [%s]}"
 @pytest.fixture(autouse=True)
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures take nearly all of a report's time."""
-    monkeypatch.setattr("tuner.report.report.draw_figures", lambda findings, folder: [])
+    monkeypatch.setattr("tuner.report.report.draw_figures", lambda summary, folder: [])
 
 
 def a_sweep(folder: Path, faults: str = "", **changes: str) -> LoadedSweep:
@@ -43,7 +42,7 @@ def a_sweep(folder: Path, faults: str = "", **changes: str) -> LoadedSweep:
     return load_sweep(path)
 
 
-def swept(loaded: LoadedSweep) -> tuple[Run, Result]:
+def swept(loaded: LoadedSweep) -> tuple[Run, RunSummary]:
     run = begin_run(loaded.path.parent / "runs", loaded, None)
     return run, run_sweep(loaded, run, make_engine(loaded.sweep), Listener())
 
@@ -59,7 +58,9 @@ def test_every_winner_is_held_against_the_baseline(tmp_path: Path):
     shown = json.loads(json.dumps(result.to_json()))
     assert shown["outputs"]["1"]["found"]["equal"] == 8
     assert shown["far_outputs"] == []
-    assert "8 of 8 are the baseline's, token by token" in write_report(run).read_text()
+    assert (
+        "8 of 8 are the baseline's, token by token" in write_report(summarise_run(run)).read_text()
+    )
     assert "# Greedy outputs against no speculation: at concurrency 1: 8 of 8" in (
         run.best_sh.read_text()
     )
@@ -91,7 +92,7 @@ def test_the_next_best_takes_the_place_of_wrong_outputs(tmp_path: Path):
     assert result.to_json()["far_outputs"] == [wrong.point]
     assert "not recommended, since outputs are far" in result.verdict
     assert result.by_level[1].record.point != wrong.point
-    report = write_report(run).read_text()
+    report = write_report(summarise_run(run)).read_text()
     assert wrong.at is not None
     assert f"Not taken: `{wrong.at.label()}`" in report
     assert "8 of 8 outputs part from the baseline's within the first tokens" in report
@@ -105,10 +106,10 @@ def test_no_speculation_where_all_outputs_are_wrong(tmp_path: Path, kind: str):
     run, result = swept(a_sweep(tmp_path, faults))
     assert (result.best, result.exit_code, len(result.far)) == (None, 0, 2)
     assert result.to_json()["best"] is None
-    text = " ".join(answer(RunView(run)))
+    text = " ".join(answer(summarise_run(run)))
     assert "**No candidate stands.** Launch the server without speculation." in text
     assert text.count("within the first tokens or end in a loop") == 2
-    write_report(run)
+    write_report(summarise_run(run))
     assert "--speculative" not in run.best_sh.read_text()
 
 
@@ -118,7 +119,7 @@ def test_wrong_outputs_can_be_warned_of_only(tmp_path: Path):
     assert result.best is not None
     assert result.far == ()
     assert result.outputs["1"].outcome == "far"
-    assert "**Not the baseline's outputs.**" in write_report(run).read_text()
+    assert "**Not the baseline's outputs.**" in write_report(summarise_run(run)).read_text()
 
 
 def test_outputs_can_be_ignored(tmp_path: Path):
@@ -128,7 +129,7 @@ def test_outputs_can_be_ignored(tmp_path: Path):
     assert result.outputs == {}
     samples = [gzip.decompress(p.read_bytes()) for p in run.samples_file(0).parent.iterdir()]
     assert not any(b"output_ids" in each for each in samples)
-    assert "Greedy outputs" not in write_report(run).read_text()
+    assert "Greedy outputs" not in write_report(summarise_run(run)).read_text()
 
 
 def test_near_ties_are_told_with_what_is_normal_and_stop_nothing(tmp_path: Path):
@@ -139,7 +140,7 @@ def test_near_ties_are_told_with_what_is_normal_and_stop_nothing(tmp_path: Path)
     assert line.found is not None and line.itself is not None
     assert (line.outcome, line.stops) == ("differ", False)
     assert line.itself.equal < line.itself.prompts
-    report = write_report(run).read_text()
+    report = write_report(summarise_run(run)).read_text()
     assert f"{line.found.equal} of 8 equal the baseline's" in report
     assert f"the baseline repeated itself in {line.itself.equal} of 8" in report
     assert "Different is no fault by itself" in report
@@ -161,7 +162,7 @@ def test_made_up_outputs_are_not_compared(tmp_path: Path, old: str, new: str, wh
         assert record.outputs["1"].outcome == "not compared"
         assert not any(check["check"] == "outputs" for check in record.checks)
     assert result.far == ()
-    report = write_report(run).read_text()
+    report = write_report(summarise_run(run)).read_text()
     assert ("against no speculation: not compared: " in report) == (result.best is not None)
     assert why in (no_output_to_compare(loaded.sweep, {}) or "")
 
@@ -205,7 +206,10 @@ def test_the_winner_is_scored_beside_the_baseline(tmp_path: Path):
     assert (shown["best"]["p"], shown["best"]["stops"]) == (1.0, False)
     kept = read_samples(run.path / shown["best"]["samples"])[1][0]
     assert [each.text is not None for each in kept.samples] == [True] * 8
-    assert "The task: 8 of 8 right, 8 of 8 without speculation" in write_report(run).read_text()
+    assert (
+        "The task: 8 of 8 right, 8 of 8 without speculation"
+        in write_report(summarise_run(run)).read_text()
+    )
     assert "# The task: 8 of 8 right" in run.best_sh.read_text()
     assert str(tmp_path / "task.jsonl") in run.best_yaml.read_text()
     assert load_sweep(run.best_yaml).task
@@ -222,7 +226,7 @@ def test_a_winner_with_a_clearly_lower_score_is_not_recommended(tmp_path: Path):
     assert first.outputs["1"].outcome == "differ"
     assert [each.point for each in result.far] == [first.point]
     assert result.best is None or result.best.point != first.point
-    report = write_report(run).read_text()
+    report = write_report(summarise_run(run)).read_text()
     assert "by the task's score: 0 of 8 right, 8 of 8 without speculation; 8 lost" in report
 
 

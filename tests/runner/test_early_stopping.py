@@ -11,7 +11,7 @@ import pytest
 from tests.metrics.make import World, sample, window
 from tests.played import known_windows
 from tests.sweeps import HURRIED, Listener
-from tuner.analysis.summary import Result
+from tuner.analysis.summary import RunSummary, summarise_run
 from tuner.config.loader import LoadedSweep, load_sweep
 from tuner.config.point import Point
 from tuner.core.errors import EngineFailure, Failure
@@ -60,7 +60,7 @@ def raced_speed(point: Point | None) -> float:
     return (80.0 if dict(point.env) else 60.0) - 0.5 * abs(point.num_steps - 2)
 
 
-def go(loaded: LoadedSweep, run: Run, listener: Listener | None = None) -> Result:
+def go(loaded: LoadedSweep, run: Run, listener: Listener | None = None) -> RunSummary:
     """A run on real servers whose figures are known: on a busy machine windows of one launch differ
     more, and a race rightly waits."""
     listener = listener or Listener()
@@ -91,7 +91,7 @@ def test_a_clearly_slower_candidate_is_stopped_and_keeps_what_it_has(tmp_path: P
     assert f"stopped after {requests // 8} of 4 windows" in note
     assert slow.fell_behind and not fast.fell_behind
     assert result.fastest == fast and result.trials == 2
-    assert "stopped after" in write_report(run).read_text()
+    assert "stopped after" in write_report(summarise_run(run)).read_text()
 
     again = Listener()
     assert go(loaded, reopen_run(run.path, loaded, None), again) == result
@@ -302,7 +302,7 @@ def test_the_report_says_how_many_windows_each_figure_comes_from(tmp_path: Path)
     cut = next(each for each in run.records() if each.fell_behind)
     assert cut.samples is not None
     taken = len(read_samples(run.path / cut.samples)[1])
-    report = write_report(run).read_text()
+    report = write_report(summarise_run(run)).read_text()
     assert "4 windows per concurrency (fewer where a column has them)" in report
     assert "| windows | trial |" in report
     assert f"| {taken} | {cut.trial} |" in report
@@ -311,7 +311,7 @@ def test_the_report_says_how_many_windows_each_figure_comes_from(tmp_path: Path)
     loaded = raced(tmp_path / "whole", MEASURE="racing: false")
     run = begin_run(tmp_path / "whole" / "runs", loaded, None)
     go(loaded, run)
-    assert "| windows |" not in write_report(run).read_text()
+    assert "| windows |" not in write_report(summarise_run(run)).read_text()
 
 
 def test_a_baseline_without_the_figure_races_nobody(tmp_path: Path) -> None:

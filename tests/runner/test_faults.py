@@ -10,6 +10,7 @@ import pytest
 from tests.fault_table import ELSEWHERE, MATRIX, Row, rows
 from tests.seals import left_behind
 from tests.sweeps import Listener
+from tuner.analysis.summary import summarise_run
 from tuner.config.loader import LoadedSweep, load_sweep
 from tuner.engines import make_engine
 from tuner.report.report import write_report
@@ -124,4 +125,4 @@ def test_a_clock_that_steps_back_is_only_seen_in_dates(
         assert record.measured_s and record.measured_s > 0
         assert record.metrics["1"]["output_tok_s"] > 0
     assert not any("dashboard" in note for note in said.notes)
-    assert write_report(run).exists()
+    assert write_report(summarise_run(run)).exists()

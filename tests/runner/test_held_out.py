@@ -58,7 +58,7 @@ def test_the_baseline_and_the_winner_have_windows_of_other_prompts(
     assert shown["held_out"]["prompts"] == 3
     assert shown["held_out"]["speedup"]["1"]["value"] > 1
     assert shown["confirmed"]["1"]["value"] != shown["held_out"]["speedup"]["1"]["value"]
-    report = write_report(run).read_text()
+    report = write_report(summarise_run(run)).read_text()
     assert "On 3 other prompts, which no candidate was measured on, it is 1." in report
     again = Listener()
     opened = reopen_run(run.path, loaded, None)
@@ -80,7 +80,7 @@ def test_too_few_prompts_are_said(tmp_path: Path) -> None:
     said = (
         "Both on the prompts that it was chosen on: there are 3, and 6 are needed to hold some out."
     )
-    assert said in write_report(run).read_text()
+    assert said in write_report(summarise_run(run)).read_text()
     again = Listener()
     run_sweep(loaded, reopen_run(run.path, loaded, None), make_engine(loaded.sweep), again)
     assert any("hold some out (there are 3, 6 are needed)" in note for note in again.notes)
@@ -112,17 +112,17 @@ def test_why_there_is_no_figure_on_other_prompts_is_said(
     why: str,
 ) -> None:
     """More prompts are no remedy for a launch that failed, and the other way round."""
-    monkeypatch.setattr("tuner.report.report.draw_figures", lambda findings, folder: [])
+    monkeypatch.setattr("tuner.report.report.draw_figures", lambda summary, folder: [])
     begun = [Trial(None, 100.0), Trial(chain(3), 130.0)]
     run = make_run(tmp_path, [*begun, *trials], settings={"prompts_there": there})
-    assert f"that it was chosen on: {why}." in write_report(run).read_text()
+    assert f"that it was chosen on: {why}." in write_report(summarise_run(run)).read_text()
 
 
 def test_a_winner_that_loses_on_other_prompts_is_not_taken(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise best.sh slows down every prompt but those that were tried."""
-    monkeypatch.setattr("tuner.report.report.draw_figures", lambda findings, folder: [])
+    monkeypatch.setattr("tuner.report.report.draw_figures", lambda summary, folder: [])
     trials = [
         Trial(None, 100.0, unseen_tok_s=100.0),
         Trial(chain(1), 110.0),
@@ -132,7 +132,7 @@ def test_a_winner_that_loses_on_other_prompts_is_not_taken(
     run = make_run(tmp_path, trials)
     result = summarise_run(run)
     assert result.best is not None and result.best.at == chain(1)
-    report = write_report(run).read_text()
+    report = write_report(summarise_run(run)).read_text()
     assert "was not faster than no speculation on prompts that it was not chosen on" in report
 
 

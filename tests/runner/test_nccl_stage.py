@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.sweeps import Listener, tiny_sweep
-from tuner.analysis.summary import Result
+from tuner.analysis.summary import RunSummary, summarise_run
 from tuner.config.loader import LoadedSweep, load_sweep
 from tuner.core.errors import UserError
 from tuner.engines import make_engine
@@ -20,7 +20,7 @@ from tuner.sglang.nccl.selection import OFF_PATH, SLOWER
 STAGED = "stages: [comm, anchors, model, confirm], trials: 2"
 
 
-def go(loaded: LoadedSweep, run: Run, listener: Listener | None = None) -> Result:
+def go(loaded: LoadedSweep, run: Run, listener: Listener | None = None) -> RunSummary:
     return run_sweep(loaded, run, make_engine(loaded.sweep), listener or Listener())
 
 
@@ -47,7 +47,7 @@ def test_a_setting_that_loses_is_not_launched_and_the_reader_is_told(tmp_path: P
     )
     kept = json.loads(run.comm_file.read_text())
     assert kept["screened"]["drop"][0]["env"] == {}
-    report = write_report(run).read_text()
+    report = write_report(summarise_run(run)).read_text()
     assert "all-reduces were timed under 2 settings over 4 ranks (preset quickstart" in report
     assert "| `unset` |" in report
     assert f"3: {SLOWER}" in report.replace("\\", "")
@@ -95,7 +95,7 @@ def test_a_benchmark_that_cannot_be_made_stops_nothing(tmp_path: Path) -> None:
     told = next(note for note in listener.notes if "was not timed" in note)
     assert "has no numbers for NCCL_BUFFSIZE" in told
     assert told.endswith("all points stay")
-    report = write_report(run).read_text()
+    report = write_report(summarise_run(run)).read_text()
     assert "were not timed" in report
     assert "not said by its log" not in report
 
@@ -109,7 +109,7 @@ def test_on_a_cluster_it_is_said_that_nothing_was_timed(tmp_path: Path) -> None:
     why = "the servers are on a cluster's nodes, and only GPUs here can be timed"
     assert f"communication was not timed ({why}); all points stay" in listener.notes
     assert not any("timing" in step for step in listener.steps)
-    report = write_report(run).read_text().replace("\\", "")
+    report = write_report(summarise_run(run)).read_text().replace("\\", "")
     assert f"Communication settings were not timed: {why}." in report
 
 
@@ -124,7 +124,7 @@ def test_where_sglangs_own_kernels_reduce_one_setting_is_enough(tmp_path: Path) 
     assert first is not None
     assert first.excluded[OFF_PATH] == 3
     assert any("custom all-reduce carried the baseline's" in note for note in listener.notes)
-    report = write_report(run).read_text()
+    report = write_report(summarise_run(run)).read_text()
     assert "The baseline's all-reduces were carried by custom all-reduce." in report
 
 
@@ -147,7 +147,7 @@ def test_the_random_sampler_can_have_it_alone_and_the_plan_says_so(tmp_path: Pat
     loaded = tiny_sweep(tmp_path, search="sampler: random, stages: [comm], trials: 40")
     run = begin_run(tmp_path / "runs", loaded, None)
     assert go(loaded, run).trials == 3
-    assert "## How it was searched" in write_report(run).read_text()
+    assert "## How it was searched" in write_report(summarise_run(run)).read_text()
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_a_broken_file_takes_no_figure_from_the_report(tmp_path: Path) -> None:
     run = begin_run(tmp_path / "runs", loaded, None)
     go(loaded, run)
     run.comm_file.write_text("{")
-    report = write_report(run).read_text()
+    report = write_report(summarise_run(run)).read_text()
     assert "cannot be shown" in report
     assert "this is not JSON" in report
     assert "| trial |" in report

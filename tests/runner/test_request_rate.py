@@ -10,6 +10,7 @@ import tuner
 from tests.metrics.test_request_rate import served
 from tests.sweeps import Listener, tiny_sweep
 from tuner.analysis.request_rates import AtRate, describe_break_even_rate, describe_overload
+from tuner.analysis.summary import summarise_run
 from tuner.compare.comparison import compare
 from tuner.compare.render import comparison_text
 from tuner.config.load_level import Rate, at, level_in, listed, named, parse_level
@@ -55,7 +56,7 @@ def test_every_configuration_gets_the_same_arrivals(tmp_path: Path, ignore_eos: 
         assert figures["queue_ms_p99"] is not None
     assert len(records) > 1
     assert len(due) == 1
-    text = write_report(run).read_text()
+    text = write_report(summarise_run(run)).read_text()
     assert "they come at 40 a second (Poisson" in text
     assert "queue p99, ms" in text
 
@@ -106,7 +107,7 @@ def test_each_of_several_rates_is_a_level_of_its_own(tmp_path: Path) -> None:
     told = result.to_json()
     assert set(told["speedup"]) == set(told["by_rate"]) == set(told["by_concurrency"])
     assert told["by_rate"]["40/s"]["speculation"] in ("pays", "unclear", "loses")
-    text = write_report(run).read_text()
+    text = write_report(summarise_run(run)).read_text()
     assert "they come at 40 or 80 a second (Poisson" in text
     assert "wait where 8 are open" in text
     assert "| rate | no speculation, decode tok/s |" in text

@@ -9,6 +9,7 @@ from typing import Any, cast
 import pytest
 
 from tests.sweeps import Listener, tiny_sweep
+from tuner.analysis.summary import summarise_run
 from tuner.analysis.winner import fastest_candidate
 from tuner.config.schema import ObjectiveSpec
 from tuner.core.errors import UserError
@@ -44,7 +45,7 @@ def test_decisions_are_in_the_ledger_and_the_report_and_are_made_again(tmp_path:
     assert set(last.smoothed) == {str(each.trial) for each in run.ledger().candidates}
     assert all(each.smoothed is None for each in run.ledger().candidates)
 
-    report = write_report(run).read_text()
+    report = write_report(summarise_run(run)).read_text()
     assert "## How it was searched" in report
     assert "the longest chain, settings as plain as can be" in report
 
@@ -65,7 +66,7 @@ def test_an_older_ledger_has_no_decisions_and_is_read(tmp_path: Path) -> None:
     line = json.loads(run.trials_file.read_text().splitlines()[1])
     assert line.pop("decision") is None
     assert read_record(json.dumps(line), "trials.jsonl:2").decision is None
-    assert "How it was searched" not in write_report(run).read_text()
+    assert "How it was searched" not in write_report(summarise_run(run)).read_text()
 
 
 def record(
@@ -139,11 +140,10 @@ def test_what_was_not_launched_adds_up(
 
 
 def in_a_space(points: int, candidates: list[TrialRecord]) -> Any:
-    """The part of `RunView` that the lines below the table read."""
+    """Return the part of `RunSummary` that the lines below the table read."""
     return SimpleNamespace(
         space=SimpleNamespace(points=range(points)),
         ledger=Ledger(tuple(candidates)),
-        records=tuple(candidates),
         sweep=SimpleNamespace(search=SimpleNamespace(objective=ObjectiveSpec())),
     )
 

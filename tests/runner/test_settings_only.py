@@ -8,7 +8,6 @@ import pytest
 
 from tests.report.make_run import SWEEP, Trial, chain, make_run
 from tests.sweeps import Listener, tiny_sweep
-from tuner.analysis.run_results import RunView
 from tuner.analysis.summary import summarise_run
 from tuner.config.loader import load_sweep
 from tuner.config.point import Point
@@ -30,7 +29,7 @@ SPLIT = [
 
 @pytest.fixture(autouse=True)
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("tuner.report.report.draw_figures", lambda findings, folder: [])
+    monkeypatch.setattr("tuner.report.report.draw_figures", lambda summary, folder: [])
 
 
 def test_the_report_splits_the_gain(tmp_path: Path) -> None:
@@ -39,7 +38,7 @@ def test_the_report_splits_the_gain(tmp_path: Path) -> None:
     result = summarise_run(run)
     assert result.best is not None and result.best.at == chain(2, env=LL)
     assert result.to_json()["settings_alone"]["1"]["value"] == pytest.approx(1.115, abs=0.01)
-    report = write_report(run).read_text()
+    report = write_report(summarise_run(run)).read_text()
     assert "Split by a launch of `no speculation, NCCL_PROTO=LL` (trial 3): of 1.4" in report
     assert re.search(r"1\.1\d\d \(.*\) comes from the settings alone and 1\.2\d\d", report)
     assert "was not measured; it is part of the speed-up" not in report
@@ -55,7 +54,7 @@ def test_settings_that_are_faster_without_speculation_are_the_answer(tmp_path: P
     shown = json.loads(json.dumps(result.to_json()))
     assert shown["best"] == ALONE.to_json() and shown["best"]["num_steps"] is None
     assert result.verdict.startswith("no speculation, NCCL_PROTO=LL: 1.4")
-    report = write_report(run).read_text()
+    report = write_report(summarise_run(run)).read_text()
     assert "**Run `no speculation, NCCL_PROTO=LL`.**" in report
     script = run.best_sh.read_text()
     assert "NCCL_PROTO=LL" in script and "speculative" not in script.split("set -eu")[1]
@@ -63,7 +62,7 @@ def test_settings_that_are_faster_without_speculation_are_the_answer(tmp_path: P
     assert again.space.points == (chain(2, env=LL),)
     assert again.sweep.baseline.env == {"NCCL_PROTO": "LL"}
     assert "baseline here has them too" in run.best_yaml.read_text()
-    made = adaptive(RunView(run))
+    made = adaptive(summarise_run(run))
     assert not isinstance(made, str)
     assert made.longest.point == chain(1), "the other chain loses to its own settings"
 
@@ -103,4 +102,4 @@ def test_a_winner_with_settings_is_launched_without_speculation_once(tmp_path: P
     opened = reopen_run(run.path, loaded, None)
     assert run_sweep(loaded, opened, make_engine(loaded.sweep), listener) == result
     assert listener.records == []
-    write_report(run)
+    write_report(summarise_run(run))

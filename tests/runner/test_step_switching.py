@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.sweeps import Listener
-from tuner.analysis.summary import Result
+from tuner.analysis.summary import RunSummary, summarise_run
 from tuner.config.loader import LoadedSweep, load_sweep
 from tuner.config.point import Point
 from tuner.engines import make_engine
@@ -50,7 +50,7 @@ def switched(folder: Path, **parts: str) -> LoadedSweep:
     return load_sweep(path)
 
 
-def go(loaded: LoadedSweep, run: Run, listener: Listener | None = None) -> Result:
+def go(loaded: LoadedSweep, run: Run, listener: Listener | None = None) -> RunSummary:
     return run_sweep(loaded, run, make_engine(loaded.sweep), listener or Listener())
 
 
@@ -91,7 +91,7 @@ def test_a_launch_for_each_setting_finds_what_a_launch_for_each_point_would(tmp_
     assert (plain.role, result.plain) == ("plain", plain)
     assert (result.trials, result.launches) == (16, 5)
     assert baseline.warm_steps == []
-    report = write_report(run).read_text()
+    report = write_report(summarise_run(run)).read_text()
     assert "switches between chains of 1, 2, 3, 4, 5, 6, 7, 8 steps" in report
     assert f"with a launch of its own (trial {confirmed.trial})" in report
     assert "SPECBENCH" not in run.best_sh.read_text()
@@ -251,7 +251,7 @@ def test_a_winner_that_does_not_start_alone_gives_way_to_the_next(tmp_path: Path
     assert result.best is not None and result.best.at == stands.at
     assert result.confirmed == stands
     assert result.by_level[1].record.at != failed.at
-    write_report(run)
+    write_report(summarise_run(run))
     report = run.report_md.read_text()
     shown = "**Run ", "**No candidate is shown to be faster yet.** The best: "  # on a busy machine
     assert any(f"{words}`{stands.at.label()}`" in report for words in shown)

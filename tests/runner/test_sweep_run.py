@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.sweeps import Listener, tiny_sweep
-from tuner.analysis.summary import Result, summarise_run
+from tuner.analysis.summary import RunSummary, summarise_run
 from tuner.config.loader import LoadedSweep, load_sweep
 from tuner.config.point import Point
 from tuner.core.errors import EngineFailure, Failure, UserError
@@ -38,7 +38,7 @@ run_sweep(loaded, run, make_engine(loaded.sweep), Dying())
 """
 
 
-def go(loaded: LoadedSweep, run: Run, listener: Listener | None = None) -> Result:
+def go(loaded: LoadedSweep, run: Run, listener: Listener | None = None) -> RunSummary:
     return run_sweep(loaded, run, make_engine(loaded.sweep), listener or Listener())
 
 

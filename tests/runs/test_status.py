@@ -6,7 +6,6 @@ import pytest
 from click.testing import CliRunner
 
 from tests.report.make_run import SWEEP, Trial, chain, make_run
-from tuner.analysis.run_results import RunView
 from tuner.analysis.summary import summarise_run
 from tuner.cli.commands import specbench
 from tuner.report.answer import describe_end
@@ -35,7 +34,7 @@ def test_a_search_that_ended_by_itself_is_not_to_be_resumed(run: Run) -> None:
     assert "2 of 6 candidates" in shown
     assert "the search ended by itself" in shown
     assert "--resume" not in shown
-    assert describe_end(RunView(run)) is None
+    assert describe_end(summarise_run(run)) is None
 
 
 def test_missing_closing_launches_are_due_though_every_candidate_is_there(run: Run) -> None:
@@ -47,7 +46,7 @@ def test_missing_closing_launches_are_due_though_every_candidate_is_there(run: R
     shown = status(run)
     assert "closing launches are missing" in shown
     assert f"go on with: specbench sweep --resume {run.path}" in shown
-    assert describe_end(RunView(run)) == (
+    assert describe_end(summarise_run(run)) == (
         "**Ended early at 2 of 2 candidates** (it was interrupted); closing launches missing; "
         f"go on with `specbench sweep --resume {run.path}`."
     )

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.report.make_run import Trial, chain, windows_of
-from tuner.analysis.run_results import RunView
+from tuner.analysis.summary import summarise_run
 from tuner.runs.run import Run
 from tuner.search.acceptance import AcceptanceCurve, Chain, chain_of_rates, read_chain
 from tuner.simulator.acceptance import plan_cycles
@@ -190,13 +190,13 @@ def test_trees_have_bounds_only() -> None:
 
 def test_real_run_predicts_its_own_shorter_chains() -> None:
     """The acceptance there was set, so that prediction is exact."""
-    findings = RunView(Run.open(Path("results/h200_llama8b_eagle3/20261129-195508")))
+    summary = summarise_run(Run.open(Path("results/h200_llama8b_eagle3/20261129-195508")))
     chains = {
         each.point.num_steps: each
-        for each in findings.ranked
+        for each in summary.ranked
         if each.point is not None and each.point.eagle_topk == 1
     }
-    told = curve(read_chain(findings.windows(chains[5], 1), 5))
+    told = curve(read_chain(summary.windows(chains[5], 1), 5))
     for steps, each in chains.items():
         assert steps is not None
         predicted = told.accept_length(steps)

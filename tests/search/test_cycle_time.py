@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tuner.analysis.run_results import RunView
+from tuner.analysis.summary import summarise_run
 from tuner.config.point import Point
 from tuner.metrics.statistics import Interval
 from tuner.runs.run import Run
@@ -163,10 +163,10 @@ REAL = Path("results/h200_llama8b_eagle3/20261129-195508")
 def test_real_runs_held_out_step_counts_come_within_six_percent(held_out: int) -> None:
     """2x H200: no cycle of a chain is farther from what the other four predict, and each lies in
     the interval."""
-    findings = RunView(Run.open(REAL))
+    summary = summarise_run(Run.open(REAL))
     cycles = [
         Cycle(each.point, 1, each.metric(1, "cycle_ms") or math.nan)
-        for each in findings.ranked
+        for each in summary.ranked
         if each.point is not None and each.point.eagle_topk == 1
     ]
     model = CycleModel([each for each in cycles if each.point.num_steps != held_out])

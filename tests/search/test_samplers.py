@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.sweeps import Listener, tiny_sweep
+from tuner.analysis.summary import summarise_run
 from tuner.config.loader import load_sweep
 from tuner.core.errors import UserError
 from tuner.engines import make_engine
@@ -44,7 +45,7 @@ def test_nsga2_searches_over_the_levels_and_the_report_names_the_front(tmp_path:
     result = run_sweep(loaded, run, make_engine(loaded.sweep), listener)
     assert (result.trials, result.exit_code) == (4, 0)
     assert set(result.by_level) == {1, 4}
-    report = write_report(run).read_text()
+    report = write_report(summarise_run(run)).read_text()
     assert "by another one: " in report
     again = Listener()
     same = run_sweep(loaded, reopen_run(run.path, loaded, None), make_engine(loaded.sweep), again)

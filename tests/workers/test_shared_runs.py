@@ -12,7 +12,6 @@ import pytest
 from tests.execution.test_played_slots import a_sweep
 from tests.sweeps import Listener
 from tests.workers.played import HEARTBEAT_S, IDENTITY, PlayedWorker, shared_file, together
-from tuner.analysis.run_results import RunView
 from tuner.analysis.summary import summarise_run
 from tuner.analysis.winner import fastest_candidate
 from tuner.cli.result import _answer as show_answer
@@ -305,10 +304,10 @@ def test_a_worker_to_which_nothing_is_left_has_not_failed(tmp_path: Path) -> Non
     found = summarise_run(late.run)
     assert found.exit_code == 0 and "other workers came first" in found.verdict
     for run in (late.run, slow.run):
-        first = answer(RunView(run))
+        first = answer(summarise_run(run))
         assert "another worker has a faster candidate, 3.250 times its own baseline" in first[1]
         assert "another worker has a faster" in show_answer(summarise_run(run))
-    assert "No candidate was measured here" in answer(RunView(late.run))[0]
+    assert "No candidate was measured here" in answer(summarise_run(late.run))[0]
 
 
 def test_a_worker_that_comes_after_the_end_launches_nothing(tmp_path: Path) -> None:
@@ -323,7 +322,7 @@ def test_a_worker_that_comes_after_the_end_launches_nothing(tmp_path: Path) -> N
     assert note.startswith("the search has ended: other workers have measured what there was")
     found = summarise_run(late.run)
     assert found.exit_code == 0 and found.worker is not None and found.worker.elsewhere == 4
-    text = write_report(late.run).read_text()
+    text = write_report(summarise_run(late.run)).read_text()
     assert "**No candidate was measured here.** Other workers came first" in text
     assert "another worker has a faster candidate" in text
     assert read_status(late.run)["is_due"] is False

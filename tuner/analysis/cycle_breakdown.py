@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from tuner.analysis.run_results import Result, RunView
+from tuner.analysis.summary import RunSummary, TrialResult
 from tuner.config.load_level import Level, Rate, axis
 from tuner.config.point import Point
 from tuner.metrics.statistics import Interval
@@ -37,7 +37,7 @@ PARTS = (PLAIN, ONCE, ADDED, DRAFT, TOKENS, DRAFTED)
 class CycleTimes:
     """One configuration's cycle at one concurrency."""
 
-    measured: Result
+    measured: TrialResult
     level: Level
     even: BreakEven
     split: Split | None
@@ -62,8 +62,8 @@ class CycleTimes:
 class Cycles:
     """The cycles of a run that has a baseline and candidates; empty where one is missing."""
 
-    def __init__(self, findings: RunView) -> None:
-        self.findings = findings
+    def __init__(self, summary: RunSummary) -> None:
+        self.summary = summary
 
     def model(self, level: Level) -> CycleModel:
         """Fitted to every candidate that gave a cycle, or to the best of very many; at a request
@@ -73,10 +73,10 @@ class Cycles:
     @property
     def _models(self) -> Mapping[Level, CycleModel]:
         """Fitted once for a run: a section and a figure look at them."""
-        return self.findings.ledger.once("models of cycles", self._all_fitted)
+        return self.summary.ledger.once("models of cycles", self._all_fitted)
 
     def _all_fitted(self) -> Mapping[Level, CycleModel]:
-        levels = self.findings.levels
+        levels = self.summary.levels
         if axis(levels) == "rate":
             return {level: self._fitted([level]) for level in levels}
         return dict.fromkeys(levels, self._fitted(levels))
@@ -84,7 +84,7 @@ class Cycles:
     def _fitted(self, levels: Sequence[Level]) -> CycleModel:
         return CycleModel(
             Cycle(each.point, concurrent_streams(level), ms)
-            for each in modelled(self.findings.ranked)
+            for each in modelled(self.summary.ranked)
             for level in levels
             if each.point is not None and (ms := each.metric(level, "cycle_ms")) is not None
         )
@@ -99,12 +99,12 @@ class Cycles:
     @property
     def levels(self) -> list[Level]:
         """Those at which the best candidate can be held against a plain decode step."""
-        best = self.findings.best
-        return [n for n in self.findings.levels if best is not None and self.taken(best, n)]
+        best = self.summary.best_candidate
+        return [n for n in self.summary.levels if best is not None and self.taken(best, n)]
 
-    def taken(self, each: Result, level: Level) -> CycleTimes | None:
+    def taken(self, each: TrialResult, level: Level) -> CycleTimes | None:
         """A candidate beside the baseline; None where a figure of one of them is missing."""
-        base = self.findings.baseline
+        base = self.summary.no_speculation
         steps = each.point.num_steps if each.point else None
         even = base and break_even(base.metrics(level), each.metrics(level), steps)
         if not even:
@@ -118,15 +118,15 @@ class Cycles:
         return CycleTimes(each, level, even, split)
 
     @cached_property
-    def block(self) -> Sequence[Result]:
+    def block(self) -> Sequence[TrialResult]:
         """The chains that share the best one's settings and placement, by steps; then the best
         itself where it is no chain."""
-        best = self.findings.best
+        best = self.summary.best_candidate
         if best is None or best.point is None:
             return []
         chains = [
             each
-            for each in self.findings.ranked
+            for each in self.summary.ranked
             if each.point is not None
             and each.point.eagle_topk == 1
             and _block(each.point) == _block(best.point)
@@ -157,10 +157,10 @@ class Cycles:
         measured, as predicted; None where that is not determined."""
         if isinstance(level, Rate) or self.scattered or point.num_steps is None:
             return None
-        measured = {each.point for each in self.findings.ranked}
+        measured = {each.point for each in self.summary.ranked}
         points = [
             each
-            for each in self.findings.space.points
+            for each in self.summary.space.points
             if _is_chain(each)
             and _block(each) == _block(point)
             and each not in measured
@@ -171,11 +171,11 @@ class Cycles:
             return None
         return next(iter(rank(self.model(level), self._curve(level), points, level)), None)
 
-    def placement(self, level: Level) -> tuple[Result, Result, Interval] | None:
+    def placement(self, level: Level) -> tuple[TrialResult, TrialResult, Interval] | None:
         """The best candidate, its twin with the draft placed otherwise, and how much longer the
         twin's cycle takes; None without such a twin."""
-        best = self.findings.best
-        for other in self.findings.ranked if best and best.point and not self.scattered else ():
+        best = self.summary.best_candidate
+        for other in self.summary.ranked if best and best.point and not self.scattered else ():
             assert best is not None and best.point is not None
             if other.point is None or other.point.draft_tp == best.point.draft_tp:
                 continue
@@ -190,8 +190,8 @@ class Cycles:
         """Of all chains of the run, or the best of very many: what is accepted does not depend on
         where it is computed."""
         told = [
-            read_chain(self.findings.windows(each, level), each.point.num_steps)
-            for each in modelled(self.findings.ranked)
+            read_chain(self.summary.windows(each, level), each.point.num_steps)
+            for each in modelled(self.summary.ranked)
             if each.point is not None and each.point.num_steps and _is_chain(each.point)
         ]
         return AcceptanceCurve(tuple(chain for chain in told if chain is not None))
@@ -202,12 +202,12 @@ def concurrent_streams(level: Level) -> int:
     return 1 if isinstance(level, Rate) else level
 
 
-def modelled(ranked: Sequence[Result]) -> list[Result]:
+def modelled(ranked: Sequence[TrialResult]) -> list[TrialResult]:
     """Those that the model of cycles is fitted to: the first `MOST_MODELLED` of the best settings.
 
     Each settings are two terms of it, and the time of a fit grows with the cube of the terms.
     """
-    found, settings = list[Result](), set[object]()
+    found, settings = list[TrialResult](), set[object]()
     for each in ranked:
         if each.point is None:
             continue

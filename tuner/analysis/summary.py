@@ -1,11 +1,11 @@
-"""What a run has found: read from its folder, for the screen, `--json` and reports."""
+"""The answer of a run and its evidence: what the screen, `--json` and every report show."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
+from functools import cached_property
 from typing import Any
 
-from tuner.analysis.baselines import CorrectedLedger, settle
+from tuner.analysis.baselines import CorrectedLedger, DriftCorrector
 from tuner.analysis.best_per_level import (
     LevelBest,
     fastest_by_level,
@@ -17,76 +17,137 @@ from tuner.analysis.equivalence import Ratio, by_samples
 from tuner.analysis.latency_limits import LimitsFound
 from tuner.analysis.prompt_categories import KindFound, kinds_found, kinds_json
 from tuner.analysis.request_rates import AtRate, crossing
-from tuner.analysis.winner import divergent_outputs, fastest_candidate, find_answer, read_objective
-from tuner.config.load_level import Level, Rate
+from tuner.analysis.winner import (
+    divergent_outputs,
+    fastest_candidate,
+    find_answer,
+    objectives,
+    read_objective,
+)
+from tuner.config.load_level import Level, Rate, at, level_in, listed
+from tuner.config.loader import LoadedSweep
+from tuner.config.point import Point
 from tuner.config.schema import ObjectiveSpec, SearchSpec, Sweep
+from tuner.config.space import Space
+from tuner.config.synthetic import artificial
+from tuner.config.yaml_document import read_document
+from tuner.core.errors import UserError
 from tuner.core.formatting import spell_time
-from tuner.metrics.statistics import Interval
-from tuner.runs.ledger import Ledger
+from tuner.engines import make_engine
+from tuner.metrics.samples import Window
+from tuner.metrics.statistics import Interval, Metric
+from tuner.runs.ledger import Ledger, is_simulated
 from tuner.runs.raw_samples import RawSamples
 from tuner.runs.records import OutputsLine, TrialRecord
 from tuner.runs.run import Run
 from tuner.runs.settings import FleetLine, read_fleet
+from tuner.server.base import Checked
+from tuner.server.memory import without_misfits
+
+NO_SPECULATION = "no speculation"
+NEIGHBOURS = 4
+"""Configurations in the figure of acceptance by position."""
 
 _FAR = "outputs are far from the baseline's"
 
 
 @dataclass(frozen=True)
-class Result:
-    """What a run found; `--json` prints `to_json`."""
+class TrialResult:
+    """A trial that gave numbers, and its objective."""
 
-    run: Path
+    record: TrialRecord
+    value: float | None
+    """The objective. None for the baseline, and if a level was not measured."""
+
+    @cached_property
+    def point(self) -> Point | None:
+        """Return the configuration. Returns None for no speculation, or an endpoint as it is."""
+        return self.record.at
+
+    @property
+    def label(self) -> str:
+        """Return the name in tables and figures."""
+        return self.record.label
+
+    def metrics(self, level: Level) -> Mapping[str, Any]:
+        """Return the figures at one concurrency. Returns {} if there are none."""
+        return self.record.metrics.get(str(level), {})
+
+    def metric(self, level: Level, name: str) -> float | None:
+        """Return one figure. Returns None if it was not measured."""
+        value = self.metrics(level).get(name)
+        return None if value is None else float(value)
+
+    @cached_property
+    def speedups(self) -> Mapping[Level, Interval]:
+        """Return the ratios to the baseline by concurrency. Returns {} for the baseline."""
+        return {} if self.record.role == "baseline" else record_speedups(self.record)
+
+
+@dataclass(frozen=True)
+class RunSummary:
+    """The answer of a run and its evidence; `--json` prints `to_json`."""
+
+    run: Run = field(repr=False, compare=False)
+    sweep: Sweep = field(repr=False, compare=False)
+    samples: RawSamples = field(repr=False, compare=False)
     baseline: TrialRecord | None
-    """None where it was not measured, and for an endpoint that speculates."""
+    """The first launch without speculation. None if not measured, and for an endpoint that
+    speculates."""
     fastest: TrialRecord | None
-    """The candidate to run (tuner/analysis/winner.py), whether or not it beats the baseline."""
+    """The winner among the candidates (tuner/analysis/winner.py), whether or not it beats the
+    baseline."""
     fastest_value: float | None
     best: TrialRecord | None
-    """`fastest` where its objective is above 1, or `plain` where that is faster still; None: no
-    speculation is the best, or `fastest` is None too and nothing is known."""
+    """What to run: `fastest`, or `plain` if that is as fast. None if no speculation is the best,
+    or if nothing is known (`fastest` is None as well)."""
     speedup: Mapping[Level, Interval]
-    """Of `best` by concurrency; exactly 1 where the baseline is the best; {} where nothing was
-    compared: no baseline, no candidate with numbers, an endpoint."""
+    """Speed-up of `best` by concurrency, exactly 1 for the baseline. {} if nothing was compared:
+    no baseline, no candidate with numbers, an endpoint."""
     alike: tuple[TrialRecord, ...]
-    """What the measurements do not tell apart from `best`, or from the baseline where that is the
-    answer (`tuner.analysis.best_per_level.not_told_apart`); the baseline may be among them."""
+    """Trials that are indistinguishable from the answer, which may be the baseline
+    (`tuner.analysis.best_per_level.not_told_apart`). The baseline may be among them."""
     by_level: Mapping[Level, LevelBest]
-    """The fastest at each concurrency; {} where nothing was compared."""
+    """The fastest at each concurrency. {} if nothing was compared."""
     by_rate: Mapping[Rate, AtRate]
-    """Whether speculation pays at each of several request rates; {} of a run at concurrencies."""
+    """The fastest candidate at each request rate. {} for a run at concurrencies."""
     by_kind: Mapping[Level, Sequence[KindFound]]
-    """Kinds of prompts at each concurrency, of `fastest`; {} where nothing was compared."""
+    """Kinds of prompts at each concurrency, of `fastest`. {} if nothing was compared."""
     confirmed: TrialRecord | None
-    """`best` measured again on a server of its own, where that was done: it was on a shared one."""
+    """The confirmation of `best`. None if there is none."""
     outputs: Mapping[str, OutputsLine]
-    """Of `best` against the baseline's, by concurrency; of its own launch where it has one."""
+    """Outputs of `best` compared with the baseline's, by concurrency. Its confirmation counts, if
+    there is one."""
     far: tuple[TrialRecord, ...]
-    """Candidates that are not recommended because their outputs are far from the baseline's, or
-    the task's score is clearly lower; the faster first."""
+    """Candidates that are not recommended because of divergent outputs or a clearly lower task
+    score, the fastest first."""
     limits: LimitsFound
-    """Who breaks `search.limits`."""
+    """The candidates that break `search.limits`."""
     task: Mapping[str, Any] | None
-    """Marks of the task by question, `baseline` and `best`; None without a task."""
+    """Task scores of `baseline` and `best`. None without a task."""
     plain: TrialRecord | None
-    """No speculation under `fastest`'s own variables and flags, where that was measured."""
+    """The settings of `fastest` without speculation. None if not measured."""
     worker: FleetLine | None
-    """Of one of several workers on a search; None of a run alone."""
+    """What this run knows of other workers on its search. None for a run alone."""
     launches: int
     trials: int
-    """Candidates recorded here."""
+    """Number of recorded candidates."""
     exit_code: int
-    """0, or 1 where no candidate could be measured or the last ones all failed."""
+    """0, or 1 if no candidate could be measured or the last ones all failed."""
     verdict: str
     """The outcome in one sentence."""
     settled: CorrectedLedger = field(repr=False, compare=False)
-    """The run's lines with speed-ups over all launches of the baseline: what all this is from."""
+    """The drift-corrected ledger that everything else is computed from."""
 
     def to_json(self) -> dict[str, Any]:
-        """The object that `sweep --json` prints; `confirmed` is there where that was done,
-        `held_out` where that launch was also measured on prompts that nothing was chosen on,
-        `settings_alone` where the best one's own settings were launched without speculation,
-        `by_rate` where the levels are request rates, `baseline_drift` where the baseline was
-        launched more than once."""
+        """Return the object that `sweep --json` prints. Optional keys:
+
+        - `confirmed`: the answer has a confirmation. `held_out`: also on prompts that no candidate
+          was chosen on.
+        - `settings_alone`: the winner's settings were launched without speculation.
+        - `by_rate`: the load levels are request rates.
+        - `baseline_drift`: the baseline was launched more than once.
+        """
         again: dict[str, Any] = {}
         if self.confirmed is not None:
             again["confirmed"] = _shown(record_speedups(self.confirmed))
@@ -100,7 +161,7 @@ class Result:
         if self.settled.baselines:
             again["baseline_drift"] = _drift(self.settled)
         return {
-            "run": str(self.run),
+            "run": str(self.run.path),
             "baseline": None if self.baseline is None else self.baseline.metrics,
             "best": None if self.best is None else self.best.point,
             "speedup": _shown(self.speedup),
@@ -117,15 +178,186 @@ class Result:
             **again,
         }
 
+    @property
+    def ledger(self) -> Ledger:
+        """The run's lines with speed-ups over all launches of the baseline."""
+        return self.settled.ledger
 
-def summarise_run(run: Run, samples: RawSamples | None = None) -> Result:
-    """What the run has found so far, from its folder alone.
+    @property
+    def _spec(self) -> ObjectiveSpec:
+        return self.sweep.search.objective
 
-    `samples`: those of the run, where somebody reads them already.
+    @property
+    def simulated(self) -> bool:
+        """Return True if numbers of this run come from a performance model."""
+        return is_simulated(self.ledger.records, self.sweep)
+
+    @property
+    def metric(self) -> Metric:
+        """The throughput that the run maximised."""
+        return self.sweep.search.objective.metric
+
+    @cached_property
+    def levels(self) -> list[Level]:
+        """Concurrency levels that anything was measured at."""
+        named: dict[str, Mapping[str, Mapping[str, Any]]] = {}
+        for each in self.ledger.records:
+            for name in each.metrics:
+                named.setdefault(name, each.metrics)
+        return sorted(level_in(name, metrics) for name, metrics in named.items())
+
+    @cached_property
+    def ranked(self) -> tuple[TrialResult, ...]:
+        """Every candidate that gave numbers, the best first.
+
+        Candidates with divergent outputs or broken limits come last but for those without an
+        objective.
+        """
+        pairs = zip(self.ledger.candidates, objectives(self.ledger, self._spec), strict=True)
+        found = [TrialResult(record, value) for record, value in pairs if record.metrics]
+        first = None if self.fastest is None else self.fastest.trial
+        far = {record.trial for record in self.far} | self.limits.trials
+
+        def order(each: TrialResult) -> tuple[bool, bool, bool, float]:
+            trial, value = each.record.trial, each.value
+            return trial != first, value is None, trial in far, -(value or 0.0)
+
+        return tuple(sorted(found, key=order))
+
+    @cached_property
+    def best_candidate(self) -> TrialResult | None:
+        """The best candidate, whether or not it beats the baseline."""
+        return self.ranked[0] if self.ranked else None
+
+    @cached_property
+    def no_speculation(self) -> TrialResult | None:
+        """The baseline's first launch. Returns None if it was not measured."""
+        return None if self.baseline is None else TrialResult(self.baseline, None)
+
+    @cached_property
+    def settings_only(self) -> TrialResult | None:
+        """The best candidate's settings without speculation. Returns None if not measured."""
+        if self.plain is None:
+            return None
+        return TrialResult(self.plain, read_objective(self.plain, self._spec))
+
+    @property
+    def winner(self) -> TrialResult | None:
+        """What to run: the best candidate, its settings without speculation, or the baseline.
+
+        Returns None if no candidate has numbers to compare: a baseline alone beats nothing.
+        """
+        if self.fastest is None:
+            return None
+        if self.best is None:
+            return self.no_speculation
+        return self.settings_only if self.best.role == "plain" else self.best_candidate
+
+    @property
+    def failed(self) -> list[TrialRecord]:
+        """Trials that gave no numbers."""
+        return [record for record in self.ledger.records if record.outcome != "ok"]
+
+    @property
+    def space(self) -> Space:
+        """The space with what was dropped and collapsed."""
+        return self.checked.loaded.space
+
+    @property
+    def release(self) -> str | None:
+        """The engine's version in the last trial that knows it."""
+        versions = [r.engine_version for r in self.ledger.records if r.engine_version]
+        known = [version for version in versions if version != "unknown"]
+        return known[-1] if known else None
+
+    @cached_property
+    def checked(self) -> Checked:
+        """The sweep as the engine of that release checks it, with the notes of the check."""
+        file, text = self.run.sweep_file, self.run.sweep_text()
+        space = Space.from_sweep(self.sweep, read_document(text, str(file)))
+        loaded = LoadedSweep(self.sweep, space, (), file, text)
+        if self.release is None:
+            return Checked(loaded)
+        try:
+            engine = make_engine(self.sweep, self.release)
+            found = [gpu.get("memory_gib") for gpu in self.run.machine().get("gpus", [])]
+            known = [gib for gib in found if isinstance(gib, int | float)]
+            memory = engine.estimate_memory(self.sweep, max(known)) if known else None
+            return without_misfits(engine.check(loaded), memory)
+        except UserError:  # an earlier specbench measured what this one refuses
+            return Checked(loaded)
+
+    def artificial(self) -> list[str]:
+        """Return what is synthetic: dummy weights, simulated acceptance."""
+        return artificial(self.sweep, self.run.machine().get("env", {}))
+
+    def gpus(self) -> str:
+        """Return the machine's GPUs: `2 x NVIDIA H200, 139.8 GiB`, or `none`."""
+        found = self.run.machine().get("gpus", [])
+        names = [f"{gpu.get('name')}, {gpu.get('memory_gib')} GiB" for gpu in found]
+        return "; ".join(f"{names.count(n)} x {n}" for n in dict.fromkeys(names)) or "none"
+
+    def versions(self) -> list[str]:
+        """Return the engine versions of the trials."""
+        return sorted({r.engine_version for r in self.ledger.records if r.engine_version})
+
+    @cached_property
+    def kinds(self) -> Mapping[Level, Sequence[KindFound]]:
+        """Kinds of prompts at each concurrency, of the best candidate or an endpoint."""
+        if self.by_kind or self.best_candidate is None:
+            return self.by_kind
+        return kinds_found(self.ledger, self.best_candidate.record, self.samples, self._spec)
+
+    def windows(self, measured: TrialResult, level: Level) -> list[Window]:
+        """Return the raw samples of a trial at one concurrency. Returns [] if none are on disk."""
+        return self.samples.of(measured.record).get(level, [])
+
+    def ratio(self, one: TrialResult, other: TrialResult, level: Level) -> Interval | None:
+        """Return the ratio of `other` to `one`. Returns None if samples are missing."""
+        return self.settled.ratio(one.record, other.record, level, self.metric)
+
+    def history(self) -> list[tuple[int, float | None]]:
+        """Return (trial, objective) of each candidate in the order measured."""
+        trials = (record.trial for record in self.ledger.candidates)
+        return list(zip(trials, objectives(self.ledger, self._spec), strict=True))
+
+    def describe_objective(self) -> str:
+        """Return the objective's name: `output_tok_s, geometric mean of concurrency 1, 8`."""
+        spec = self._spec
+        only = self.levels[0] if len(self.levels) == 1 else spec.level
+        only = next((level for level in self.levels if level == only), only)  # it says of what
+        if only is not None:
+            return f"{self.metric} {at(only)}"
+        mean = "lowest" if spec.over == "min" else "geometric mean"
+        return f"{self.metric}, {mean} of {listed(self.levels)}"
+
+    def neighbours(self) -> list[TrialResult]:
+        """Return the best candidate, then those nearest to it in num_steps.
+
+        Candidates that differ in other dimensions come after those that do not.
+        """
+        first = self.best_candidate
+        if first is None or first.point is None:
+            return []
+        best = first.point
+
+        def distance(each: TrialResult) -> tuple[bool, int]:
+            assert each.point is not None
+            steps = abs((each.point.num_steps or 0) - (best.num_steps or 0))
+            return each.point.family != best.family, steps
+
+        return [first, *sorted(self.ranked[1:], key=distance)][:NEIGHBOURS]
+
+
+def summarise_run(run: Run, config: Sweep | None = None) -> RunSummary:
+    """Return what a run has found so far. Raises UserError if its files cannot be read.
+
+    `config`: the run's sweep, if the caller has read it.
     """
-    sweep, settled = run.sweep(), settle(run, samples)
-    ledger, spec = settled.ledger, sweep.search.objective
-    ratio = by_samples(settled, spec)
+    sweep, samples = config or run.sweep(), RawSamples(run)
+    spec = sweep.search.objective
+    settled = DriftCorrector(run, spec.metric, samples).settled()
+    ledger, ratio = settled.ledger, by_samples(settled, spec)
     fastest, _ = fastest_candidate(ledger, spec, ratio)
     best, value = find_answer(ledger, spec, ratio)
     far = _far(ledger, spec)
@@ -145,9 +377,10 @@ def summarise_run(run: Run, samples: RawSamples | None = None) -> Result:
     attached = not sweep.engine.launches_servers
     again = None if best is None or best is plain else ledger.confirmation(best)
     compared = fastest is not None and baseline is not None and not attached
-    samples = samples or RawSamples(run)
-    return Result(
-        run=run.path,
+    return RunSummary(
+        run=run,
+        sweep=sweep,
+        samples=samples,
         baseline=baseline,
         fastest=fastest,
         fastest_value=value,

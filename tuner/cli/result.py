@@ -1,4 +1,4 @@
-"""What a sweep prints when it is through: its result, as text for people."""
+"""Text that a sweep prints at its end."""
 
 from collections.abc import Iterator
 from itertools import groupby
@@ -12,10 +12,8 @@ from rich.table import Table
 from tuner.analysis.baselines import disagreement
 from tuner.analysis.best_per_level import record_speedups
 from tuner.analysis.request_rates import describe_break_even_rate, describe_overload
-from tuner.analysis.summary import Result, describe_divergent_outputs, held_out_speedups
-from tuner.analysis.winner import read_objective
+from tuner.analysis.summary import RunSummary, describe_divergent_outputs, held_out_speedups
 from tuner.config.load_level import at, level_in, named
-from tuner.config.schema import Sweep
 from tuner.core.formatting import MISSING, times
 from tuner.metrics.catalogue import MetricEntry, entries_in, find_metric, metric_heading
 from tuner.metrics.statistics import Metric
@@ -32,12 +30,12 @@ TOP = 10
 """Candidates that the result table shows."""
 
 
-def show_result(result: Result, sweep: Sweep, report: Path) -> None:
+def print_summary(summary: RunSummary, report: Path) -> None:
     """Print what a run found: the best candidates beside the baseline, the answer, the report."""
-    records = _ranked(result, sweep)
+    sweep, records = summary.sweep, _ranked(summary)
     console = Console(highlight=False, markup=False, soft_wrap=False)
     simulated = " (simulated)" if is_simulated(records, sweep) else ""
-    metrics = {} if result.baseline is None else result.baseline.metrics
+    metrics = {} if summary.baseline is None else summary.baseline.metrics
     metric, titles = sweep.search.objective.metric, dict[str, str]()
     for level in sweep.workload.levels:
         shown = level_in(str(level), metrics) if str(level) in metrics else level
@@ -52,29 +50,19 @@ def show_result(result: Result, sweep: Sweep, report: Path) -> None:
         for name, title in titles.items():
             click.echo("\n".join(_lines(title, records, name, metric, console.width)))
         click.echo(_fitted(_legend(metric), console.width))
-    first, *rest = _answer(result).splitlines()
+    first, *rest = _answer(summary).splitlines()
     click.echo("\n".join([f"{first}{simulated}", *rest]))
     click.echo(f"report: {report}")
-    if result.best is not None:
+    if summary.best is not None:
         click.echo(f"launch it: {report.parent / 'best.sh'}")
 
 
-def _ranked(result: Result, sweep: Sweep) -> list[TrialRecord]:
-    spec = sweep.search.objective
-    candidates = [each for each in result.settled.ledger.candidates if each.metrics]
-    if not sweep.engine.launches_servers:
-        # One that does not speculate is recorded as a baseline.
-        return [each for each in result.settled.ledger.records if each.metrics]
-    measured = [
-        (value, record)
-        for record in candidates
-        if (value := read_objective(record, spec)) is not None
-    ]
-    first = result.fastest.trial if result.fastest else None  # a tie's need not be the highest
-    far = {record.trial for record in result.far} | result.limits.trials
-    measured.sort(key=lambda pair: (pair[1].trial != first, pair[1].trial in far, -pair[0]))
-    ranked = [record for _, record in measured]
-    plain = [each for each in (result.baseline, result.plain) if each is not None]
+def _ranked(summary: RunSummary) -> list[TrialRecord]:
+    if not summary.sweep.engine.launches_servers:
+        # A server that does not speculate is recorded as a baseline.
+        return [record for record in summary.ledger.records if record.metrics]
+    plain = [record for record in (summary.baseline, summary.plain) if record is not None]
+    ranked = [each.record for each in summary.ranked if each.value is not None]
     return [*plain, *ranked[:TOP]]
 
 
@@ -150,69 +138,77 @@ def _cells(record: TrialRecord, level: str, beside: list[TrialRecord], metric: M
     ]
 
 
-def _answer(result: Result) -> str:
-    apart = disagreement(result.settled.baselines)
+def _answer(summary: RunSummary) -> str:
+    apart = disagreement(summary.settled.baselines)
     doubt = [] if apart is None else [f"doubtful: {apart}"]
-    if result.best is None or result.best.at is None:  # the verdict names those of other outputs
-        lines = [result.verdict, *doubt, *_alike(result), *_workers(result), *_elsewhere(result)]
+    if summary.best is None or summary.best.at is None:  # the verdict names those of other outputs
+        lines = [
+            summary.verdict,
+            *doubt,
+            *_alike(summary),
+            *_workers(summary),
+            *_elsewhere(summary),
+        ]
         return "\n".join(lines)
     shown = []
-    for level, ratio in result.speedup.items():
+    for level, ratio in summary.speedup.items():
         shown.append(f"{times(ratio)} {at(level)}")
-    lines = [f"best: {result.best.label}", f"speed-up over the baseline: {'; '.join(shown)}"]
+    lines = [f"best: {summary.best.label}", f"speed-up over the baseline: {'; '.join(shown)}"]
     lines += doubt
-    if result.confirmed is not None:
-        again = [times(ratio) for ratio in record_speedups(result.confirmed).values()]
+    if summary.confirmed is not None:
+        again = [times(ratio) for ratio in record_speedups(summary.confirmed).values()]
         lines.append(f"with a launch of its own: {'; '.join(again)}")
-        if unseen := held_out_speedups(result.confirmed):
+        if unseen := held_out_speedups(summary.confirmed):
             again = [times(ratio) for ratio in unseen.values()]
             lines.append(f"on prompts that it was not chosen on: {'; '.join(again)}")
-    if result.plain is not None and result.best is not result.plain:
-        alone = [times(ratio) for ratio in record_speedups(result.plain).values()]
+    if summary.plain is not None and summary.best is not summary.plain:
+        alone = [times(ratio) for ratio in record_speedups(summary.plain).values()]
         lines.append(f"its settings alone, without speculation: {'; '.join(alone)}")
-    lines += _alike(result)
-    lines += [f"outputs: {line}" for line in describe_outputs(result.outputs, result.best.metrics)]
-    if result.baseline is not None and result.confirmed is not None:
-        scores = describe_task_scores(result.baseline.task, result.confirmed.task)
+    lines += _alike(summary)
+    lines += [
+        f"outputs: {line}" for line in describe_outputs(summary.outputs, summary.best.metrics)
+    ]
+    if summary.baseline is not None and summary.confirmed is not None:
+        scores = describe_task_scores(summary.baseline.task, summary.confirmed.task)
         lines += [f"task: {scores}"] if scores else []
     lines += [
         w
-        for w in (describe_break_even_rate(result.by_rate), describe_overload(result.by_rate))
+        for w in (describe_break_even_rate(summary.by_rate), describe_overload(summary.by_rate))
         if w
     ]
-    lines += describe_slots(result.settled.ledger)
-    if result.limits.asked or result.limits.broken:
-        lines.append(result.limits.words())
-    lines += _workers(result)
-    if result.far:
-        lines.append(describe_divergent_outputs(result.settled.ledger, result.far))
-    lines += _elsewhere(result)
+    lines += describe_slots(summary.ledger)
+    if summary.limits.asked or summary.limits.broken:
+        lines.append(summary.limits.words())
+    lines += _workers(summary)
+    if summary.far:
+        lines.append(describe_divergent_outputs(summary.ledger, summary.far))
+    lines += _elsewhere(summary)
     return "\n".join(lines)
 
 
-def _workers(result: Result) -> list[str]:
+def _workers(summary: RunSummary) -> list[str]:
     """Of a worker's run: who else measured what, and that the answer is another one's."""
-    if result.worker is None:
+    if summary.worker is None:
         return []
-    faster = result.worker.faster(result.fastest_value)
-    return [*([faster] if faster else []), result.worker.words(result.trials)]
+    faster = summary.worker.faster(summary.fastest_value)
+    return [*([faster] if faster else []), summary.worker.words(summary.trials)]
 
 
-def _alike(result: Result) -> list[str]:
+def _alike(summary: RunSummary) -> list[str]:
     """What may as well be as fast as the answer, as the report has it."""
-    if not result.alike:
+    if not summary.alike:
         return []
-    it = "no speculation" if result.best is None else "it"
-    return [f"not told apart from {it}: {'; '.join(each.label for each in result.alike)}"]
+    it = "no speculation" if summary.best is None else "it"
+    return [f"not told apart from {it}: {'; '.join(each.label for each in summary.alike)}"]
 
 
-def _elsewhere(result: Result) -> Iterator[str]:
+def _elsewhere(summary: RunSummary) -> Iterator[str]:
     """The levels at which something else than the answer is the fastest; of a single level that
     is what the answer was chosen from."""
-    if len(result.by_level) < 2:
+    if len(summary.by_level) < 2:
         return
-    answer = result.best or result.baseline
-    for level, found in result.by_level.items():
+    answer = summary.best or summary.baseline
+    for level, found in summary.by_level.items():
         if answer is not None and found.record.trial != answer.trial:
             point = found.record.at
             name = found.record.label

@@ -14,11 +14,12 @@ def report(run: Path | None) -> None:
 
     RUN is a run folder, or a sweep's: its newest run; without it the newest of results/.
     """
+    from tuner.analysis.summary import summarise_run
     from tuner.cli.runs import run_meant
     from tuner.report.report import write_report
     from tuner.runs.run import Run
 
-    click.echo(write_report(Run.open(run_meant(run))))
+    click.echo(write_report(summarise_run(Run.open(run_meant(run)))))
 
 
 @click.command()

@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 import click
 
-from tuner.analysis.summary import Result, summarise_run
+from tuner.analysis.summary import RunSummary, summarise_run
 from tuner.cli.arguments import TrialCount, unused_trials
 from tuner.cli.cluster import joined, refuse_unplaced
 from tuner.cli.on_finish import run_on_finish
 from tuner.cli.progress import ProgressLine, watch
-from tuner.cli.result import show_result
+from tuner.cli.result import print_summary
 from tuner.cli.terminal import end_on_signals, interrupts_said
 from tuner.config.loader import LoadedSweep, load_sweep, with_deadline, with_slots, with_trials
 from tuner.core.errors import EngineFailure, UserError
@@ -109,8 +109,8 @@ def _go(
     checked: Checked,
     folder: Run,
     engine: Engine,
-    measure: Callable[..., Result],
-) -> Result:
+    measure: Callable[..., RunSummary],
+) -> RunSummary:
     """Measure and report, with the run held; then `on_finish`, if it was held."""
     outcome = None
     try:
@@ -123,7 +123,7 @@ def _go(
                 if cleared is not None:
                     progress.note(cleared)
                 result = _measure(checked, folder, engine, progress, options, measure)
-            _report(folder, result, options)
+            _report(result, options)
             if folder.stop_file.exists():
                 _say_how_to_go_on(folder)
             outcome = "failed" if result.exit_code else "done"
@@ -192,8 +192,8 @@ def _measure(
     engine: Engine,
     progress: ProgressLine,
     options: SweepOptions,
-    measure: Callable[..., Result],
-) -> Result:
+    measure: Callable[..., RunSummary],
+) -> RunSummary:
     for note in checked.notes:
         progress.note(note)
     if options.trials is not None and (unused := unused_trials(checked.loaded)):
@@ -207,35 +207,36 @@ def _measure(
         raise
 
 
-def _report(folder: Run, result: Result, options: SweepOptions) -> None:
+def _report(summary: RunSummary, options: SweepOptions) -> None:
     """The report and what is printed of it, whole also where Ctrl-C comes meanwhile."""
     try:
         with interrupts_deferred():
-            _print_result(folder, result, options)
+            _print_summary(summary, options)
     except KeyboardInterrupt:
-        _say_how_to_go_on(folder)
+        _say_how_to_go_on(summary.run)
         raise
 
 
-def _print_result(folder: Run, result: Result, options: SweepOptions) -> None:
+def _print_summary(summary: RunSummary, options: SweepOptions) -> None:
     try:
-        report = write_report(folder)
+        report = write_report(summary)
     finally:
         if options.as_json:
-            click.echo(json.dumps(result.to_json()))
+            click.echo(json.dumps(summary.to_json()))
     if not options.as_json:
-        show_result(result, folder.sweep(), report)
-    if result.exit_code and (options.as_json or result.best is not None):
-        click.echo(f"specbench: {result.verdict}", err=True)
+        print_summary(summary, report)
+    if summary.exit_code and (options.as_json or summary.best is not None):
+        click.echo(f"specbench: {summary.verdict}", err=True)
 
 
 def _report_what_there_is(folder: Run, options: SweepOptions) -> None:
     """A run that stopped early keeps a report of what it measured, and can go on."""
     try:
-        if folder.ledger().records:
-            click.echo(f"specbench: report: {write_report(folder)}", err=True)
+        summary = summarise_run(folder)
+        if summary.ledger.records:
+            click.echo(f"specbench: report: {write_report(summary)}", err=True)
         if options.as_json:
-            click.echo(json.dumps(summarise_run(folder).to_json()))
+            click.echo(json.dumps(summary.to_json()))
     except (UserError, OSError) as error:  # what stopped the run is said as well, and last
         click.echo(f"specbench: there is no report of it: {error}", err=True)
     _say_how_to_go_on(folder)

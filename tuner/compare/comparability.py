@@ -5,7 +5,7 @@ from itertools import combinations
 from pathlib import Path
 from typing import Protocol
 
-from tuner.analysis.run_results import Result, RunView
+from tuner.analysis.summary import RunSummary, TrialResult
 from tuner.analysis.winner import divergent_outputs, is_refuted
 from tuner.config.load_level import Level, Rate, listed
 from tuner.core.errors import NotComparable
@@ -16,7 +16,7 @@ from tuner.sglang.models import is_commit, is_comparable
 MISSING = "not recorded"
 
 
-def refuse_unlike(runs: Sequence[RunView]) -> None:
+def refuse_unlike(runs: Sequence[RunSummary]) -> None:
     """Raises NotComparable, with the reason, where a run asks another question than the first."""
     first = runs[0]
     for other in runs[1:]:
@@ -60,7 +60,7 @@ def _model_name(given: str) -> str:
     return (cached[-1].split("--")[-1] if cached else parts[-1] if parts else given).lower()
 
 
-def _unlike(first: RunView, other: RunView) -> str | None:
+def _unlike(first: RunSummary, other: RunSummary) -> str | None:
     if first.simulated != other.simulated:
         words = [_engine(each) for each in (first, other)]
         return f"one is {words[0]}, the other {words[1]}"
@@ -75,23 +75,23 @@ def _unlike(first: RunView, other: RunView) -> str | None:
     return None
 
 
-def _engine(of: RunConditions | RunView) -> str:
+def _engine(of: RunConditions | RunSummary) -> str:
     return "simulated" if of.simulated else "measured on hardware"
 
 
-def _question(findings: RunView) -> dict[str, object]:
+def _question(summary: RunSummary) -> dict[str, object]:
     """What must be equal for two numbers to answer the same question.
 
     Not the algorithm and its draft: which of them is faster is what people ask.
     """
-    model, load = findings.sweep.model, findings.sweep.workload
+    model, load = summary.sweep.model, summary.sweep.workload
     at_rates = isinstance(load.levels[0], Rate)
     return {
-        "engine.kind": findings.sweep.engine.kind,
+        "engine.kind": summary.sweep.engine.kind,
         "model.target": model.target,
         "model.tp": model.tp,
-        "the prompts' content": findings.run.settings.prompts,
-        "the answers before later turns": findings.run.conversations_hash,
+        "the prompts' content": summary.run.settings.prompts,
+        "the answers before later turns": summary.run.conversations_hash,
         "workload.turns": load.turns,
         "workload.request_rate": "levels" if at_rates else load.request_rate,
         "workload.concurrency of the rates": load.concurrency[0] if at_rates else None,
@@ -101,7 +101,7 @@ def _question(findings: RunView) -> dict[str, object]:
     }
 
 
-def differences(runs: Sequence[RunView], names: Sequence[str]) -> list[str]:
+def differences(runs: Sequence[RunSummary], names: Sequence[str]) -> list[str]:
     """What differs and may explain a ratio: `driver: A 550.54, B 570.10`."""
     told = [_circumstances(each) for each in runs]
     lines = []
@@ -123,37 +123,37 @@ def _others_among(files: Sequence[str]) -> bool:
     )
 
 
-def best_at(findings: RunView, level: Level) -> Result | None:
+def best_at(summary: RunSummary, level: Level) -> TrialResult | None:
     """A run's best candidate at one concurrency, by the launch that confirmed it where one did.
 
     It is the run's answer, unless another candidate is faster there by more than the noise.
     """
-    best, found = findings.best, findings.result.by_level.get(level)
+    best, found = summary.best_candidate, summary.by_level.get(level)
     if best is None:
         return None
     if found is not None and found.record.role == "candidate":
-        other = Result(found.record, None)
-        ahead = findings.ratio(best, other, level)
+        other = TrialResult(found.record, None)
+        ahead = summary.ratio(best, other, level)
         if ahead is not None and ahead.low is not None and ahead.low > 1:
             best = other
-    return confirmed(findings, best)
+    return confirmed(summary, best)
 
 
-def confirmed(findings: RunView, measured: Result) -> Result:
+def confirmed(summary: RunSummary, measured: TrialResult) -> TrialResult:
     """A candidate by the launch that was made to confirm it, else by its first one.
 
     The first was picked for its figure, and may have been shared with other chain lengths.
     """
-    again = findings.ledger.confirmation(measured.record)
-    return Result(again, None) if again is not None and _is_usable(again) else measured
+    again = summary.ledger.confirmation(measured.record)
+    return TrialResult(again, None) if again is not None and _is_usable(again) else measured
 
 
-def speaks_against(findings: RunView, measured: Result) -> str | None:
+def speaks_against(summary: RunSummary, measured: TrialResult) -> str | None:
     """Why a server's figures are held against none; None where nothing speaks against them."""
-    again = findings.ledger.confirmation(measured.record)
+    again = summary.ledger.confirmation(measured.record)
     if again is not None and again.outcome != "ok":
         return "a launch of its own failed"
-    another = divergent_outputs(findings.ledger, measured.record)
+    another = divergent_outputs(summary.ledger, measured.record)
     if another is None:
         return None
     if another.divergent_outputs is not None:
@@ -161,41 +161,43 @@ def speaks_against(findings: RunView, measured: Result) -> str | None:
     return "the task's score is clearly lower than without speculation"
 
 
-def launch_notes(findings: RunView, name: str) -> list[str]:
+def launch_notes(summary: RunSummary, name: str) -> list[str]:
     """What to know of the launches that the best candidates' figures are of."""
-    if findings.best is None:
+    if summary.best_candidate is None:
         return []
-    sides = [f"{name}, measured side by side: {each}" for each in describe_slots(findings.ledger)]
-    used: dict[int, tuple[Result, list[Level]]] = {}
-    for level in findings.levels:
-        shown = best_at(findings, level)
+    sides = [f"{name}, measured side by side: {each}" for each in describe_slots(summary.ledger)]
+    used: dict[int, tuple[TrialResult, list[Level]]] = {}
+    for level in summary.levels:
+        shown = best_at(summary, level)
         if shown is None or not shown.metrics(level):
             continue
-        first = next(each for each in findings.ranked if each.point == shown.point)
+        first = next(each for each in summary.ranked if each.point == shown.point)
         used.setdefault(first.record.trial, (first, []))[1].append(level)
     notes = []
     for best, levels in used.values():
-        where = "" if len(levels) == len(findings.levels) else f" at {listed(levels)}"
-        if (note := _launch_note(findings, best)) is not None:
+        where = "" if len(levels) == len(summary.levels) else f" at {listed(levels)}"
+        if (note := _launch_note(summary, best)) is not None:
             notes.append(f"{name}, {best.label}{where}: {note}")
-    return notes + sides + _answer_notes(findings, name)
+    return notes + sides + _answer_notes(summary, name)
 
 
-def _answer_notes(findings: RunView, name: str) -> list[str]:
+def _answer_notes(summary: RunSummary, name: str) -> list[str]:
     """That the run recommends something else than its best candidate for another reason than its
     figure, which the rows show."""
-    best = findings.best
-    if best is None or findings.winner is best:
+    best = summary.best_candidate
+    if best is None or summary.winner is best:
         return []
-    if findings.winner is findings.plain and findings.plain is not None:
-        return [f"{name}: the run's answer is {findings.plain.label}; {best.label} is not faster"]
-    if is_refuted(findings.ledger, best.record, findings.sweep.search.objective):
+    if summary.winner is summary.settings_only and summary.settings_only is not None:
+        return [
+            f"{name}: the run's answer is {summary.settings_only.label}; {best.label} is not faster"
+        ]
+    if is_refuted(summary.ledger, best.record, summary.sweep.search.objective):
         return [f"{name}: the run's answer is no speculation; {best.label} does not stand"]
     return []
 
 
-def _launch_note(findings: RunView, best: Result) -> str | None:
-    again = findings.ledger.confirmation(best.record)
+def _launch_note(summary: RunSummary, best: TrialResult) -> str | None:
+    again = summary.ledger.confirmation(best.record)
     shared = _shared(best) if _is_shared(best) else None
     first = f"trial {best.record.trial}" + ("" if shared is None else f", {shared}")
     if again is not None and not _is_usable(again):
@@ -213,54 +215,54 @@ def _is_usable(again: TrialRecord) -> bool:
     return again.outcome == "ok" and bool(again.metrics)
 
 
-def _is_shared(measured: Result) -> bool:
+def _is_shared(measured: TrialResult) -> bool:
     return bool(measured.record.warm_steps)
 
 
-def _shared(measured: Result) -> str:
+def _shared(measured: TrialResult) -> str:
     lengths = ", ".join(map(str, measured.record.warm_steps))
     return f"measured on a server that switches between chains of {lengths} steps"
 
 
-def _launch(findings: RunView) -> str:
-    if findings.best is None:
+def _launch(summary: RunSummary) -> str:
+    if summary.best_candidate is None:
         return "none"
-    used = confirmed(findings, findings.best)
+    used = confirmed(summary, summary.best_candidate)
     return "shared by several chain lengths" if _is_shared(used) else "its own"
 
 
-def _circumstances(findings: RunView) -> dict[str, str]:
-    sweep, machine = findings.sweep, findings.run.machine()
+def _circumstances(summary: RunSummary) -> dict[str, str]:
+    sweep, machine = summary.sweep, summary.run.machine()
     load = sweep.workload
     env = machine.get("env") or {}
     draft = f" with {sweep.model.draft}" if sweep.model.draft else ""
     return {
         "speculation": f"{sweep.model.speculation}{draft}",
-        "engine version": ", ".join(findings.versions()) or MISSING,
-        **{f"{role}'s files": _files(findings, role) for role in ("target", "draft")},
+        "engine version": ", ".join(summary.versions()) or MISSING,
+        **{f"{role}'s files": _files(summary, role) for role in ("target", "draft")},
         "simulated preset": str(sweep.engine.preset),
         "simulated overrides": str(sweep.engine.overrides),
         "host": str(machine.get("hostname") or MISSING),
-        "GPUs": findings.gpus(),
+        "GPUs": summary.gpus(),
         "driver": str(machine.get("driver") or MISSING),
         "CUDA of the driver": str(machine.get("cuda") or MISSING),
         "inherited variables": " ".join(f"{k}={v}" for k, v in sorted(env.items())) or "none",
         "server flags": _pairs(sweep.server.flags),
         "server variables": _pairs(sweep.server.env),
-        "best candidate's launch": _launch(findings),
+        "best candidate's launch": _launch(summary),
         "baseline flags": _pairs(sweep.baseline.flags),
         "baseline variables": _pairs(sweep.baseline.env),
         "requests": str(load.requests),
         "order of prompts (seed)": str(load.seed),
         "windows": str(sweep.measure.windows),
         "objective": f"{sweep.search.objective.metric}, {sweep.search.objective.over}",
-        "specbench": findings.run.settings.specbench,
+        "specbench": summary.run.settings.specbench,
     }
 
 
-def _files(findings: RunView, role: str) -> str:
+def _files(summary: RunSummary, role: str) -> str:
     """The commit or digest that the run began with: a name on the hub is many models."""
-    facts = findings.run.settings.models.get(role, {})
+    facts = summary.run.settings.models.get(role, {})
     return facts.get("revision") or facts.get("digest") or MISSING
 
 

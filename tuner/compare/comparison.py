@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tuner.analysis.run_results import NO_SPECULATION, RunView
+from tuner.analysis.summary import NO_SPECULATION, summarise_run
 from tuner.compare.columns import FASTER, NOT_COMPARABLE, REFERENCE, SAME, SLOWER, Row, RowFigures
 from tuner.compare.comparability import differences, launch_notes, refuse_unlike, refuse_unlike_file
 from tuner.compare.sources import BEST, THE_SERVER, FileSource, RunSource, Source, SourceEntry
@@ -128,11 +128,11 @@ def compare(runs: Sequence[Run | Source], reference: int = 0, every: bool = Fals
     """
     if len(runs) < 2:
         raise UserError("a comparison needs two runs or more")
-    sources = [RunSource(RunView(each)) if isinstance(each, Run) else each for each in runs]
+    sources = [RunSource(summarise_run(each)) if isinstance(each, Run) else each for each in runs]
     letters = [chr(ord("A") + i) if i < 26 else f"R{i + 1}" for i in range(len(sources))]
     table = _Table(dict(zip(letters, sources, strict=True)), letters[reference])
     table.refuse_unlike()
-    own = {letter: each.findings for letter, each in table.runs.items()}
+    own = {letter: each.summary for letter, each in table.runs.items()}
     rows = [row for level in table.levels for row in table.rows(level)]
     return Comparison(
         runs=tuple(map(_compared, letters, sources)),
@@ -168,14 +168,14 @@ class _Table:
         foreign = len(self.runs) < len(sources)  # files have no other throughput
         self.metric: Metric = "output_tok_s"
         if isinstance(self.first, RunSource) and not foreign:
-            self.metric = self.first.findings.metric
+            self.metric = self.first.summary.metric
 
     def refuse_unlike(self) -> None:
         """Raises NotComparable where one of them asks another question."""
         others = [each for each in self.sources.values() if each is not self.first]
         like = [each for each in [self.first, *others] if isinstance(each, RunSource)]
         if like:
-            refuse_unlike([each.findings for each in like])
+            refuse_unlike([each.summary for each in like])
         for other in others:
             if not (isinstance(self.first, RunSource) and isinstance(other, RunSource)):
                 refuse_unlike_file(self.first, other)
@@ -229,7 +229,7 @@ class _Table:
         """What to know of each source's figures."""
         for letter, each in self.sources.items():
             if isinstance(each, RunSource):
-                yield from launch_notes(each.findings, letter)
+                yield from launch_notes(each.summary, letter)
             elif isinstance(each, FileSource):
                 yield from (f"{letter}: {note}" for note in each.run.notes)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Protocol
 
 from tuner.analysis.cycle_breakdown import Cycles
-from tuner.analysis.run_results import NO_SPECULATION, Result, RunView
+from tuner.analysis.summary import NO_SPECULATION, RunSummary, TrialResult, summarise_run
 from tuner.compare.columns import Memory, RowFigures, metric_names
 from tuner.compare.comparability import best_at, confirmed, speaks_against
 from tuner.compare.external.reader import is_foreign, read_foreign
@@ -76,93 +76,93 @@ class Source(Protocol):
 class RunSource:
     """A run of specbench."""
 
-    findings: RunView
+    summary: RunSummary
     _memory: dict[int, Memory | None] = field(default_factory=dict)
 
     @property
     def name(self) -> str:
         """`sweep name/run id`."""
-        return f"{self.findings.sweep.name}/{self.findings.run.id}"
+        return f"{self.summary.sweep.name}/{self.summary.run.id}"
 
     @property
     def path(self) -> Path:
-        return self.findings.run.path
+        return self.summary.run.path
 
     @property
     def engine(self) -> str:
-        version = ", ".join(self.findings.versions())
-        return f"{self.findings.sweep.engine.kind} {version}".strip()
+        version = ", ".join(self.summary.versions())
+        return f"{self.summary.sweep.engine.kind} {version}".strip()
 
     @property
     def gpus(self) -> str:
-        return self.findings.gpus()
+        return self.summary.gpus()
 
     @property
     def best(self) -> str | None:
         """The best candidate over all concurrencies; what the run's answer is if that is something
         else is among the notes."""
-        return self.findings.best.label if self.findings.best else None
+        return self.summary.best_candidate.label if self.summary.best_candidate else None
 
     @property
     def model(self) -> str | None:
-        return self.findings.sweep.model.target
+        return self.summary.sweep.model.target
 
     @property
     def simulated(self) -> bool:
-        return self.findings.simulated
+        return self.summary.simulated
 
     @property
     def levels(self) -> Sequence[Level]:
-        return self.findings.levels
+        return self.summary.levels
 
     @property
     def asked(self) -> Sequence[Level]:
-        return self.findings.sweep.workload.levels
+        return self.summary.sweep.workload.levels
 
     @property
     def attached(self) -> bool:
         """Of a server that already ran."""
-        return not self.findings.sweep.engine.launches_servers
+        return not self.summary.sweep.engine.launches_servers
 
-    def points(self, level: Level) -> dict[Point, Result]:
+    def points(self, level: Level) -> dict[Point, TrialResult]:
         """Candidates measured at a concurrency, the best first; each by its confirming launch."""
-        found: dict[Point, Result] = {}
-        for each in self.findings.ranked:
+        found: dict[Point, TrialResult] = {}
+        for each in self.summary.ranked:
             if each.point is not None and each.metrics(level):
-                found.setdefault(each.point, confirmed(self.findings, each))
+                found.setdefault(each.point, confirmed(self.summary, each))
         return found
 
     def entry(self, what: str, level: Level, metric: Metric) -> SourceEntry | None:
         measured = self._measured(what, level)
         return None if measured is None else self.told(measured, level, metric)
 
-    def _measured(self, what: str, level: Level) -> Result | None:
+    def _measured(self, what: str, level: Level) -> TrialResult | None:
         if what == NO_SPECULATION:
-            return self.findings.baseline
+            return self.summary.no_speculation
         if what == THE_SERVER:
-            return self.findings.best or self.findings.baseline
-        return best_at(self.findings, level)
+            return self.summary.best_candidate or self.summary.no_speculation
+        return best_at(self.summary, level)
 
-    def told(self, measured: Result, level: Level, metric: Metric) -> SourceEntry | None:
+    def told(self, measured: TrialResult, level: Level, metric: Metric) -> SourceEntry | None:
         """A trial's entry; None where it was not measured at this concurrency."""
         value = measured.metric(level, metric)
         if value is None:
             return None
         bounds = (measured.metric(level, f"{metric}_{end}") for end in ("low", "high"))
-        doubt = speaks_against(self.findings, measured)
+        doubt = speaks_against(self.summary, measured)
         return SourceEntry(
             configuration=measured.label,
             tok_s=Interval(value, *bounds),
             figures=self._figures(measured, level),
-            windows=self.findings.windows(measured, level) if doubt is None else (),
+            windows=self.summary.windows(measured, level) if doubt is None else (),
             lacking=doubt or "no raw samples, so no interval",
         )
 
     @cached_property
     def _cycles(self) -> Cycles:
-        return Cycles(self.findings)
+        return Cycles(self.summary)
 
-    def _figures(self, measured: Result, level: Level) -> RowFigures:
+    def _figures(self, measured: TrialResult, level: Level) -> RowFigures:
         taken = self._cycles.taken(measured, level)
         found = measured.metrics(level)
         return RowFigures(
@@ -175,7 +175,7 @@ class RunSource:
     def _held(self, record: TrialRecord) -> Memory | None:
         """What the launch's log says; a launch is read once."""
         if record.launch_id not in self._memory:
-            log = self.findings.run.log_file(record.launch_id)
+            log = self.summary.run.log_file(record.launch_id)
             self._memory[record.launch_id] = _memory(log) if log.exists() else None
         return self._memory[record.launch_id]
 
@@ -265,4 +265,4 @@ def open_sources(path: Path) -> list[Source]:
     """The run, or the workloads of the file, at `path`. Raises UserError where it is neither."""
     if is_foreign(path):
         return [FileSource(run) for run in read_foreign(path)]
-    return [RunSource(RunView(Run.open(path)))]
+    return [RunSource(summarise_run(Run.open(path)))]

@@ -1,7 +1,7 @@
 """The first lines of a report: what to run, how much faster it is, and how sure that is."""
 
 from tuner.analysis.baselines import disagreement
-from tuner.analysis.run_results import Result, RunView
+from tuner.analysis.summary import RunSummary, TrialResult
 from tuner.analysis.winner import broken_by, divergent_outputs, is_refuted
 from tuner.config.load_level import Level, at, axis, listed
 from tuner.core.formatting import change, count, interval, number, ratio
@@ -26,84 +26,88 @@ MANY = 5
 """From this many candidates on, the best one's first measurement is likely a lucky one."""
 
 
-def answer(findings: RunView) -> list[str]:
+def answer(summary: RunSummary) -> list[str]:
     """Paragraphs, as Markdown."""
-    if not findings.sweep.engine.launches_servers:
-        which = "simulated" if findings.simulated else "running"
+    if not summary.sweep.engine.launches_servers:
+        which = "simulated" if summary.simulated else "running"
         first = f"**A measurement of a {which} server.** There is no baseline to compare it with."
-        return _told([first, server_limits_line(findings)])
-    if findings.baseline is None and findings.result.exit_code:
-        return _told([_no_baseline(findings), describe_end(findings)])
-    if findings.best is None or findings.best.value is None:
+        return _told([first, server_limits_line(summary)])
+    if summary.no_speculation is None and summary.exit_code:
+        return _told([_no_baseline(summary), describe_end(summary)])
+    if summary.best_candidate is None or summary.best_candidate.value is None:
         words = "**No answer.** No candidate gave numbers, so there is nothing to compare."
-        if not findings.result.exit_code:
-            words = f"**No candidate was measured here.** {findings.result.verdict.capitalize()}."
-        return _told([words, _faster_elsewhere(findings), describe_end(findings)])
-    best = findings.best
-    ledger = findings.ledger
-    plain = findings.plain if findings.winner is findings.plain else None
+        if not summary.exit_code:
+            words = f"**No candidate was measured here.** {summary.verdict.capitalize()}."
+        return _told([words, _faster_elsewhere(summary), describe_end(summary)])
+    best = summary.best_candidate
+    ledger = summary.ledger
+    plain = summary.settings_only if summary.winner is summary.settings_only else None
     # What is slower anyway is not refused for anything else.
     gained = (best.value or 0.0) > 1
-    refuted = gained and is_refuted(ledger, best.record, findings.sweep.search.objective)
-    if findings.winner is findings.baseline and gained and divergent_outputs(ledger, best.record):
+    refuted = gained and is_refuted(ledger, best.record, summary.sweep.search.objective)
+    if (
+        summary.winner is summary.no_speculation
+        and gained
+        and divergent_outputs(ledger, best.record)
+    ):
         lines = [
             "**No candidate stands.** Launch the server without speculation. No candidate that "
             "answers as the baseline does beats it."
         ]
     elif (
-        findings.winner is findings.baseline
-        and findings.result.limits.decided
+        summary.winner is summary.no_speculation
+        and summary.limits.decided
         and broken_by(ledger, best.record)
     ):
         lines = [
             "**No candidate stands.** Launch the server without speculation. No candidate that "
             "keeps the limits beats it."
         ]
-    elif findings.winner is findings.baseline and refuted:
+    elif summary.winner is summary.no_speculation and refuted:
         shared = " on a server that switches chain lengths" if best.record.warm_steps else ""
         lines = [
             "**No candidate stands.** Launch the server without speculation. "
-            f"{code(best.label)} was {_changes(findings, best)}{shared}, which its own launch does "
+            f"{code(best.label)} was {_changes(summary, best)}{shared}, which its own launch does "
             "not bear out."
         ]
-    elif findings.winner is findings.baseline:
-        shown = _is_shown(findings, best, faster=False)
-        shown = shown and disagreement(findings.settled.baselines) is None
+    elif summary.winner is summary.no_speculation:
+        shown = _is_shown(summary, best, faster=False)
+        shown = shown and disagreement(summary.settled.baselines) is None
         first = "No speculation is fastest here" if shown else "No candidate is shown to be faster"
         lines = [
             f"**{first}.** Launch the server without speculation. The best "
-            f"candidate, {code(best.label)}, is {_changes(findings, best)}."
+            f"candidate, {code(best.label)}, is {_changes(summary, best)}."
         ]
     elif plain is not None:
         lines = [
-            f"**Run {code(plain.label)}.** It is {_changes(findings, plain)} than the baseline: "
+            f"**Run {code(plain.label)}.** It is {_changes(summary, plain)} than the baseline: "
             f"the settings of the best candidate, {code(best.label)}, are as fast without "
-            f"speculation; with it they are {_changes(findings, best)}."
+            f"speculation; with it they are {_changes(summary, best)}."
         ]
-    elif not _is_shown(findings, best, faster=True):
+    elif not _is_shown(summary, best, faster=True):
         lines = [
             f"**No candidate is shown to be faster yet.** The best: {code(best.label)}, "
-            f"{_changes(findings, best)} than no speculation."
+            f"{_changes(summary, best)} than no speculation."
         ]
     else:
         lines = [
-            f"**Run {code(best.label)}.** It is {_changes(findings, best)} than no speculation."
+            f"**Run {code(best.label)}.** It is {_changes(summary, best)} than no speculation."
         ]
     told = (
-        _faster_elsewhere(findings),
-        _disagreement(findings),
-        describe_end(findings),
-        why_it_loses(findings),
-        _certainty(findings, best, refuted=refuted),
-        describe_drift(findings),
-        describe_confirmation(findings, best),
-        describe_choice(findings, best),
-        rates_line(findings),
-        limits_line(findings, best),
-        same_output(findings),
-        describe_disqualified(findings, best),
-        describe_ties(findings),
-        _mixed_gain(findings, best),
+        _faster_elsewhere(summary),
+        _disagreement(summary),
+        describe_end(summary),
+        why_it_loses(summary),
+        _certainty(summary, best, refuted=refuted),
+        describe_drift(summary),
+        describe_confirmation(summary, best),
+        describe_choice(summary, best),
+        rates_line(summary),
+        limits_line(summary, best),
+        same_output(summary),
+        describe_disqualified(summary, best),
+        describe_ties(summary),
+        _mixed_gain(summary, best),
     )
     return _told([*lines, *told])
 
@@ -112,22 +116,22 @@ def _told(lines: list[str | None]) -> list[str]:
     return [line for line in lines if line]
 
 
-def _faster_elsewhere(findings: RunView) -> str | None:
+def _faster_elsewhere(summary: RunSummary) -> str | None:
     """Of a worker's run: what is above is not the answer of all."""
-    worker, own = findings.result.worker, findings.best
+    worker, own = summary.worker, summary.best_candidate
     value = None if own is None else own.value
     faster = None if worker is None else worker.faster(value)
     return f"**Not the fastest of all workers**: {faster}." if faster else None
 
 
-def _disagreement(findings: RunView) -> str | None:
-    words = disagreement(findings.settled.baselines)
+def _disagreement(summary: RunSummary) -> str | None:
+    words = disagreement(summary.settled.baselines)
     return None if words is None else f"**Doubtful**: {words}."
 
 
-def answer_table(findings: RunView) -> str | None:
+def answer_table(summary: RunSummary) -> str | None:
     """Baseline and best candidate per concurrency; None where one of them is missing."""
-    base, best, metric = findings.baseline, findings.best, findings.metric
+    base, best, metric = summary.no_speculation, summary.best_candidate, summary.metric
     if base is None or best is None:
         return None
     rows = [
@@ -137,11 +141,11 @@ def answer_table(findings: RunView) -> str | None:
             throughput(best, level, metric),
             ratio(best.speedups.get(level)),
         ]
-        for level in findings.levels
+        for level in summary.levels
     ]
     speed = metric_heading(metric)
     header = [
-        axis(findings.levels),
+        axis(summary.levels),
         f"no speculation, {speed}",
         f"best candidate, {speed}",
         "speed-up",
@@ -149,7 +153,7 @@ def answer_table(findings: RunView) -> str | None:
     return markdown_table(header, rows)
 
 
-def throughput(configuration: Result, level: Level, metric: str) -> str:
+def throughput(configuration: TrialResult, level: Level, metric: str) -> str:
     """A figure with its interval where the ledger has one."""
     value = configuration.metric(level, metric)
     low = configuration.metric(level, f"{metric}_low")
@@ -157,8 +161,8 @@ def throughput(configuration: Result, level: Level, metric: str) -> str:
     return interval(value, low, high)
 
 
-def _no_baseline(findings: RunView) -> str:
-    failed = [record for record in findings.failed if record.role == "baseline"]
+def _no_baseline(summary: RunSummary) -> str:
+    failed = [record for record in summary.failed if record.role == "baseline"]
     if not failed:
         return "**No answer yet.** The server without speculation has not been measured."
     last = failed[-1]
@@ -168,34 +172,34 @@ def _no_baseline(findings: RunView) -> str:
     )
 
 
-def _changes(findings: RunView, best: Result) -> str:
+def _changes(summary: RunSummary, best: TrialResult) -> str:
     bounds = list(best.speedups.values())
     if len(bounds) == 1:
         return change(bounds[0])
     assert best.value is not None
     levels = [f"{change(each)} {at(level)}" for level, each in best.speedups.items()]
     overall = change(Interval(best.value, None, None))
-    return f"{overall} ({findings.describe_objective()}): {', '.join(levels)}"
+    return f"{overall} ({summary.describe_objective()}): {', '.join(levels)}"
 
 
-def _certainty(findings: RunView, best: Result, *, refuted: bool) -> str:
+def _certainty(summary: RunSummary, best: TrialResult, *, refuted: bool) -> str:
     """Of what is to be run, or of the best candidate where that is the baseline. Of a refuted one
     its first interval says nothing."""
-    plain = findings.plain if findings.winner is findings.plain else None
+    plain = summary.settings_only if summary.winner is summary.settings_only else None
     sentence = "" if refuted else f"How sure: {_sure(plain or best)}. "
-    tried, points = len(findings.ranked), len(findings.space.points)
+    tried, points = len(summary.ranked), len(summary.space.points)
     sentence += f"Measured: {tried} of {count(points, 'point')} of the space."
     if refuted or plain is not None:
         return sentence
-    if tried >= MANY and findings.ledger.confirmation(best.record) is None:
+    if tried >= MANY and summary.ledger.confirmation(best.record) is None:
         sentence += (
             " The best of many was not measured again, so its figure leans high; "
-            f"{again_command(findings.run.best_yaml)} tells by how much."
+            f"{again_command(summary.run.best_yaml)} tells by how much."
         )
     return sentence
 
 
-def _sure(shown: Result) -> str:
+def _sure(shown: TrialResult) -> str:
     seen: dict[str, list[Level]] = {}
     for level, bounds in shown.speedups.items():
         seen.setdefault(_seen(bounds), []).append(level)
@@ -206,13 +210,13 @@ def _sure(shown: Result) -> str:
     return "; ".join(f"at {listed(levels)} {words}" for words, levels in seen.items())
 
 
-def _mixed_gain(findings: RunView, best: Result) -> str | None:
+def _mixed_gain(summary: RunSummary, best: TrialResult) -> str | None:
     """That the speed-up may not be speculation's alone."""
     point = best.point
-    if findings.winner is findings.baseline or point is None or not (point.env or point.flags):
+    if summary.winner is summary.no_speculation or point is None or not (point.env or point.flags):
         return None
-    if findings.plain is not None:
-        return _split(findings, findings.plain, best)
+    if summary.settings_only is not None:
+        return _split(summary, summary.settings_only, best)
     names = [f"{name}={value}" for name, value in point.env] + [f"--{n}" for n, _ in point.flags]
     return (
         f"The baseline ran without {', '.join(map(code, names))}. What that gives a server without "
@@ -220,12 +224,12 @@ def _mixed_gain(findings: RunView, best: Result) -> str | None:
     )
 
 
-def _split(findings: RunView, plain: Result, best: Result) -> str:
+def _split(summary: RunSummary, plain: TrialResult, best: TrialResult) -> str:
     """What of the speed-up is the settings' and what speculation's."""
     parts = []
     for level, whole in best.speedups.items():
         where = f" {at(level)}" if len(best.speedups) > 1 else ""
-        alone, rest = plain.speedups.get(level), findings.ratio(plain, best, level)
+        alone, rest = plain.speedups.get(level), summary.ratio(plain, best, level)
         parts.append(
             f"of {number(whole.value, 3)} times{where}, {ratio(alone)} comes from the settings "
             f"alone and {ratio(rest)} from speculation on top"
@@ -237,11 +241,11 @@ def _split(findings: RunView, plain: Result, best: Result) -> str:
     )
 
 
-def _is_shown(findings: RunView, best: Result, *, faster: bool) -> bool:
+def _is_shown(summary: RunSummary, best: TrialResult, *, faster: bool) -> bool:
     """Whether one of the levels that decide shows that `best` is faster than no speculation, or
     slower: a gain at 6 requests/s shows no loss, and one at a level that was not asked about shows
     nothing, nor does a figure without an interval."""
-    only = findings.sweep.search.objective.level
+    only = summary.sweep.search.objective.level
     bounds = [each for level, each in best.speedups.items() if only in (None, level)]
     return any(each.includes_one is False and (each.value > 1) is faster for each in bounds)
 
@@ -256,19 +260,19 @@ def _seen(bounds: Interval) -> str:
     return NOT_SHOWN
 
 
-def describe_end(findings: RunView) -> str | None:
+def describe_end(summary: RunSummary) -> str | None:
     """None of a run that finished, of one that another specbench is at work on, and where nothing
     is known."""
-    run = findings.run
+    run = summary.run
     ended = read_ended(run)
     if ended is None or ended.finished or (ended.why is None and run.is_being_written):
         return None
-    done, points = len(findings.ledger.candidates), len(findings.space.points)
-    every = findings.sweep.search.sampler == "grid"
+    done, points = len(summary.ledger.candidates), len(summary.space.points)
+    every = summary.sweep.search.sampler == "grid"
     wanted = points if every else min(points, run.settings.wanted)
     why = "it ended without a word" if ended.why is None else ended.why
     missing = "; closing launches missing" if ended.closing else ""
-    where = f" at {done} of {wanted} candidates" if findings.sweep.engine.launches_servers else ""
+    where = f" at {done} of {wanted} candidates" if summary.sweep.engine.launches_servers else ""
     return (
         f"**Ended early{where}** ({escaped(why)}){missing}; go on with {code(run.resume_command)}."
     )

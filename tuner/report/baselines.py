@@ -2,7 +2,7 @@
 
 import math
 
-from tuner.analysis.run_results import RunView
+from tuner.analysis.summary import RunSummary
 from tuner.config.load_level import at, named
 from tuner.core.formatting import change, count, number, ratio
 from tuner.core.markdown import code, escaped, markdown_table
@@ -12,12 +12,12 @@ from tuner.runs.records import TrialRecord
 from tuner.runs.slot_interference import beside_at, no_difference, places_beside, slowed
 
 
-def describe_drift(findings: RunView) -> str | None:
+def describe_drift(summary: RunSummary) -> str | None:
     """That the machine drifted and what was done about it; None where it did not."""
-    drifting = {n: known for n, known in findings.settled.baselines.items() if known.drifts}
+    drifting = {n: known for n, known in summary.settled.baselines.items() if known.drifts}
     if not drifting:
         return None
-    several = len(findings.levels) > 1
+    several = len(summary.levels) > 1
     told = [
         f"{change(known.drift)}{f' {at(level)}' if several else ''}"
         for level, known in drifting.items()
@@ -31,16 +31,16 @@ def describe_drift(findings: RunView) -> str | None:
     )
 
 
-def describe_baselines(findings: RunView) -> str | None:
+def describe_baselines(summary: RunSummary) -> str | None:
     """Every launch of the baseline with its figure; None where there was one."""
-    known = findings.settled.baselines
+    known = summary.settled.baselines
     if not known:
         return None
-    several = len(findings.levels) > 1
+    several = len(summary.levels) > 1
     parts = [_level(each, f" {at(n)}" if several else "") for n, each in known.items()]
     launches = max(len(each.launches) for each in known.values())
     return (
-        f"The baseline had {count(launches, 'launch')} ({findings.metric}): {'; '.join(parts)}. "
+        f"The baseline had {count(launches, 'launch')} ({summary.metric}): {'; '.join(parts)}. "
         "Speed-ups are held against all of them, so they are not the quotients by the first one's "
         "figure, which the tables show."
     )
@@ -56,10 +56,10 @@ def _level(known: Baselines, where: str) -> str:
     return f"{words}; launches differ by {more:.2%} beyond what their windows explain"
 
 
-def describe_slot_interference(findings: RunView) -> str | None:
+def describe_slot_interference(summary: RunSummary) -> str | None:
     """What servers side by side did to each other, with a table where they did something; None
     where none were."""
-    places = places_beside(findings.ledger)
+    places = places_beside(summary.ledger)
     if not places:
         return None
     slots = [each.place.slots for each in places.values() if each.place and each.place.slots]
@@ -71,10 +71,10 @@ def describe_slot_interference(findings: RunView) -> str | None:
     if (nothing := no_difference(places)) is not None:
         return f"{words} {nothing[0].upper()}{nothing[1:]}."
     rows = [
-        [escaped(name), *(_beside(record, str(level)) for level in findings.levels)]
+        [escaped(name), *(_beside(record, str(level)) for level in summary.levels)]
         for name, record in places.items()
     ]
-    header = ["no speculation, others beside it, over alone", *map(named, findings.levels)]
+    header = ["no speculation, others beside it, over alone", *map(named, summary.levels)]
     return (
         f"{words} Where the ratio is surely not 1, speed-ups of candidates that had servers beside "
         "them are held against the baseline as it is there (specbench's documentation: slots).\n\n"
@@ -89,10 +89,10 @@ def _beside(record: TrialRecord, level: str) -> str:
     return ratio(found) + (", a doubt" if slowed(found) else "")
 
 
-def describe_intervals(findings: RunView) -> str:
+def describe_intervals(summary: RunSummary) -> str:
     """What 95 % intervals are made of."""
     words = "95 % intervals, from the spread between windows and between prompts"
-    if findings.settled.baselines:
+    if summary.settled.baselines:
         return (
             f"{words}; those of speed-ups also from how far the baseline's launches differ, which "
             "may be less than a candidate's do (specbench's documentation: statistics)."

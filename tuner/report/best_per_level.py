@@ -5,7 +5,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from tuner.analysis.run_results import NO_SPECULATION, Result, RunView
+from tuner.analysis.summary import NO_SPECULATION, RunSummary, TrialResult
 from tuner.analysis.winner import broken_at, is_refuted
 from tuner.config.load_level import Level, Rate, at, axis, listed
 from tuner.config.point import Point
@@ -21,34 +21,34 @@ from tuner.server.base import AdaptiveSpeculation, Command
 from tuner.server.launch_script import launch_script
 
 
-def levels_table(findings: RunView) -> str | None:
+def levels_table(summary: RunSummary) -> str | None:
     """The fastest configuration at each concurrency; None where there is only one to tell of."""
-    found = findings.result.by_level
+    found = summary.by_level
     if len(found) < 2:
         return None
     rows = []
     for level, best in found.items():
-        shown = Result(best.record, None)
+        shown = TrialResult(best.record, None)
         same = [
-            _name(Result(each, None))
-            + (" (breaks a limit)" if broken_at(findings.ledger, each, level) else "")
+            _name(TrialResult(each, None))
+            + (" (breaks a limit)" if broken_at(summary.ledger, each, level) else "")
             for each in best.alike
         ]
         cells = [str(level), _name(shown), ", ".join(same) or MISSING]
         gain = "1" if best.record.role == "baseline" else ratio(best.speedup)
-        rows.append([*cells, throughput(shown, level, findings.metric), gain])
-    speed = metric_heading(findings.metric)
+        rows.append([*cells, throughput(shown, level, summary.metric), gain])
+    speed = metric_heading(summary.metric)
     header = [axis([*found]), "fastest there", "not told apart from it", speed, "speed-up"]
     table = markdown_table(header, rows, 3)
-    return table + (_front(findings) if findings.sweep.search.sampler == "nsga2" else "")
+    return table + (_front(summary) if summary.sweep.search.sampler == "nsga2" else "")
 
 
-def _front(findings: RunView) -> str:
+def _front(summary: RunSummary) -> str:
     """The configurations that no other one equals or beats at every concurrency."""
     gains = {
-        _name(each): [each.speedups[level].value for level in findings.result.by_level]
-        for each in _standing(findings)
-        if all(level in each.speedups for level in findings.result.by_level)
+        _name(each): [each.speedups[level].value for level in summary.by_level]
+        for each in _standing(summary)
+        if all(level in each.speedups for level in summary.by_level)
     }
     left = [
         f"{name} ({', '.join(f'{gain:.2f}' for gain in own)})"
@@ -58,17 +58,17 @@ def _front(findings: RunView) -> str:
             for rival in gains.values()
         )
     ]
-    where = axis([*findings.result.by_level])
+    where = axis([*summary.by_level])
     return f"\n\nNot beaten at every {where} by another one: {'; '.join(left)}." if left else ""
 
 
-def _standing(findings: RunView) -> list[Result]:
+def _standing(summary: RunSummary) -> list[TrialResult]:
     """The candidates that may be recommended, the best first."""
-    spec = findings.sweep.search.objective
-    return [e for e in findings.ranked if not is_refuted(findings.ledger, e.record, spec)]
+    spec = summary.sweep.search.objective
+    return [e for e in summary.ranked if not is_refuted(summary.ledger, e.record, spec)]
 
 
-def _name(shown: Result) -> str:
+def _name(shown: TrialResult) -> str:
     return NO_SPECULATION if shown.point is None else code(shown.label)
 
 
@@ -78,9 +78,9 @@ class Chains:
 
     family: Point
     """Their point without steps and tokens."""
-    measured: tuple[Result, ...]
+    measured: tuple[TrialResult, ...]
 
-    def fastest(self, level: Level) -> Result | None:
+    def fastest(self, level: Level) -> TrialResult | None:
         """None where none was compared at this concurrency."""
         known = [each for each in self.measured if level in each.speedups]
         return max(known, key=lambda each: each.speedups[level].value, default=None)
@@ -94,27 +94,27 @@ class Adaptive:
     content: Mapping[str, Any]
     steps: Mapping[int, int]
     """Chain length by concurrency."""
-    longest: Result
+    longest: TrialResult
     """The trial of the longest chain in the file: such a server is launched with it."""
     unsaid: tuple[int, ...]
     """Levels where no speculation is faster and the release takes no 0."""
 
 
-def adaptive(findings: RunView) -> Adaptive | str:
+def adaptive(summary: RunSummary) -> Adaptive | str:
     """The file that one server would have, or why there is none.
 
     From the chains of one group of equal settings: the one that is best over all levels, each
     level with its own best length.
     """
-    support = _adaptive_support(findings)
+    support = _adaptive_support(summary)
     if isinstance(support, str):
         return support
-    groups = _groups(_standing(findings))
+    groups = _groups(_standing(summary))
     if not groups:
-        tried = any(each.point and each.point.eagle_topk == 1 for each in findings.ranked)
+        tried = any(each.point and each.point.eagle_topk == 1 for each in summary.ranked)
         return f"no chain (eagle_topk 1) {'stands' if tried else 'was measured'}"
-    sweep = findings.sweep
-    levels = [level for level in findings.result.by_level if not isinstance(level, Rate)]
+    sweep = summary.sweep
+    levels = [level for level in summary.by_level if not isinstance(level, Rate)]
     if not levels:
         return "batches have no one size at a request rate, measure at concurrencies for it"
     refusal: str | None = None
@@ -122,7 +122,7 @@ def adaptive(findings: RunView) -> Adaptive | str:
     for group in groups:
         point = group.measured[0].point
         assert point is not None
-        plain = _plain_gains(findings, group)
+        plain = _plain_gains(summary, group)
         made = support.refusal(point) or _of(group, levels, support, plain)
         if isinstance(made, str):
             refusal = refusal or made
@@ -138,27 +138,27 @@ def adaptive(findings: RunView) -> Adaptive | str:
     return max(found, key=lambda pair: pair[0])[1]
 
 
-def _plain_gains(findings: RunView, group: Chains) -> Mapping[Level, float]:
+def _plain_gains(summary: RunSummary, group: Chains) -> Mapping[Level, float]:
     """Speed-ups of no speculation under the group's settings, where those were measured."""
-    plain, its = findings.plain, group.family.settings
+    plain, its = summary.settings_only, group.family.settings
     if plain is None or its is None or plain.point != its or plain.record.is_disqualified:
         return {}
     return {level: each.value for level, each in plain.speedups.items()}
 
 
-def _adaptive_support(findings: RunView) -> AdaptiveSpeculation | str:
+def _adaptive_support(summary: RunSummary) -> AdaptiveSpeculation | str:
     """Return the adaptive speculation of the measured release, or why it has none."""
-    if findings.release is None:
+    if summary.release is None:
         return "no server said which SGLang it is"
     try:
-        return make_engine(findings.sweep, findings.release).adaptive_config(findings.sweep)
+        return make_engine(summary.sweep, summary.release).adaptive_config(summary.sweep)
     except UserError as error:
         return error.message
 
 
-def _groups(measured: Iterable[Result]) -> list[Chains]:
+def _groups(measured: Iterable[TrialResult]) -> list[Chains]:
     """Groups of chains, the one with the best candidate first."""
-    groups: dict[Point, list[Result]] = {}
+    groups: dict[Point, list[TrialResult]] = {}
     for each in measured:
         point = each.point
         if each.value is not None and point is not None and point.eagle_topk == 1:
@@ -194,21 +194,21 @@ def _gain(group: Chains, level: Level) -> float:
     return best.speedups[level].value
 
 
-def write_adaptive(findings: RunView) -> list[str]:
+def write_adaptive(summary: RunSummary) -> list[str]:
     """Write adaptive.json, or remove an earlier one. Returns what the report says of it."""
-    if not findings.result.by_level:
-        findings.run.adaptive_json.unlink(missing_ok=True)
+    if not summary.by_level:
+        summary.run.adaptive_json.unlink(missing_ok=True)
         return []
-    made = adaptive(findings)
+    made = adaptive(summary)
     if isinstance(made, str):
-        findings.run.adaptive_json.unlink(missing_ok=True)
+        summary.run.adaptive_json.unlink(missing_ok=True)
         return [f"There is no `adaptive.json` (chain lengths by batch size): {made}."]
     text = json.dumps(made.content, indent=2)
-    write_text(findings.run.adaptive_json, text + "\n")
-    return [_told(made, findings), *_launch(made, findings)]
+    write_text(summary.run.adaptive_json, text + "\n")
+    return [_told(made, summary), *_launch(made, summary)]
 
 
-def _told(made: Adaptive, findings: RunView) -> str:
+def _told(made: Adaptive, summary: RunSummary) -> str:
     release = made.support.release
     if len(set(made.steps.values())) == 1:
         words = "one length for all batch sizes, which `--speculative-num-steps` alone says as well"
@@ -222,7 +222,7 @@ def _told(made: Adaptive, findings: RunView) -> str:
         words = "; ".join(_slots(made.steps))
         words += f". Measured were batch sizes {sizes}; what lies between and beyond is assumed"
     told = f"`adaptive.json` has this for one server, in the form of {release}: {words}."
-    told += _unsure(made, findings)
+    told += _unsure(made, summary)
     if 0 in made.steps.values():
         told += " With 0 steps nothing is drafted, but the draft still follows each token."
     if made.unsaid:
@@ -231,11 +231,11 @@ def _told(made: Adaptive, findings: RunView) -> str:
     return told + " A server that switches by itself was not measured."
 
 
-def _unsure(made: Adaptive, findings: RunView) -> str:
+def _unsure(made: Adaptive, summary: RunSummary) -> str:
     """At which sizes something else may as well be the fastest."""
     open_at = {
         level: best.alike
-        for level, best in findings.result.by_level.items()
+        for level, best in summary.by_level.items()
         if level in made.steps and best.alike
     }
     if not open_at or len(set(made.steps.values())) == 1:
@@ -246,13 +246,13 @@ def _unsure(made: Adaptive, findings: RunView) -> str:
     return f"{words}, at {listed(plain)} not from no speculation either." if plain else f"{words}."
 
 
-def _launch(made: Adaptive, findings: RunView) -> Iterator[str]:
+def _launch(made: Adaptive, summary: RunSummary) -> Iterator[str]:
     """The launch of such a server: the longest chain's with the file. None of a simulated run."""
     recorded = made.longest.record.command
-    if recorded is None or findings.simulated or len(set(made.steps.values())) == 1:
+    if recorded is None or summary.simulated or len(set(made.steps.values())) == 1:
         return
     command = Command.from_json(recorded)
-    words = (*command.argv, *made.support.flags, str(findings.run.adaptive_json))
+    words = (*command.argv, *made.support.flags, str(summary.run.adaptive_json))
     script = launch_script(replace(command, argv=words)).partition("\nset -eu\n")[2]
     yield "Such a server is launched by:"
     yield block(script, "bash")

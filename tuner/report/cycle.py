@@ -1,7 +1,7 @@
 """The section "Where a cycle goes" and the reason why speculation loses, as Markdown."""
 
 from tuner.analysis.cycle_breakdown import Cycles, CycleTimes, concurrent_streams
-from tuner.analysis.run_results import NO_SPECULATION, Result, RunView
+from tuner.analysis.summary import NO_SPECULATION, RunSummary, TrialResult
 from tuner.config.load_level import Level, at
 from tuner.config.point import Point
 from tuner.core.formatting import MISSING, change, count, interval, number
@@ -25,15 +25,15 @@ HEADER = [
 ]
 
 
-def why_it_loses(findings: RunView) -> str | None:
+def why_it_loses(summary: RunSummary) -> str | None:
     """Cycle against accept length of the best candidate, where it is shown to be slower.
 
     Of a difference that noise may have made there is no reason.
     """
-    best, cycles = findings.best, Cycles(findings)
-    if best is None or findings.winner is not findings.baseline:
+    best, cycles = summary.best_candidate, Cycles(summary)
+    if best is None or summary.winner is not summary.no_speculation:
         return None
-    several = len(findings.levels) > 1
+    several = len(summary.levels) > 1
     told = []
     for level in cycles.levels:
         bounds, taken = best.speedups.get(level), cycles.taken(best, level)
@@ -94,9 +94,9 @@ def _capital(sentences: list[str]) -> list[str]:
     return [s if i == 0 else s[0].upper() + s[1:] for i, s in enumerate(sentences)]
 
 
-def cycle_section(findings: RunView) -> list[str]:
+def cycle_section(summary: RunSummary) -> list[str]:
     """Paragraphs, tables and a list of flags; [] where no cycle can be held against a plain one."""
-    cycles = Cycles(findings)
+    cycles = Cycles(summary)
     if not cycles.levels:
         return []
     parts = []
@@ -135,7 +135,7 @@ def _ms(found: Interval | None) -> str:
 
 def _describe_split(cycles: Cycles) -> str | None:
     """The best candidate's cycle at the lowest concurrency, in words."""
-    level, best = cycles.levels[0], cycles.findings.best
+    level, best = cycles.levels[0], cycles.summary.best_candidate
     if cycles.scattered is not None:
         return (
             "No split is given: the measured cycles do not follow the number of steps and tokens "
@@ -181,7 +181,7 @@ def _describe_split(cycles: Cycles) -> str | None:
 def _lacking(cycles: Cycles, level: Level, point: Point, part: str) -> str | None:
     """What to measure besides; at a rate nobody says how many streams were in a batch."""
     lacking = cycles.model(level).missing(point, concurrent_streams(level), part)
-    if lacking is None or cycles.findings.sweep.workload.request_rate is None:
+    if lacking is None or cycles.summary.sweep.workload.request_rate is None:
         return lacking
     other = "a run without request_rate at two concurrencies"
     return lacking.replace("a second concurrency", other)
@@ -220,7 +220,7 @@ def advice(cycles: Cycles) -> list[str]:
 
 
 def _at(cycles: Cycles, level: Level) -> CycleTimes | None:
-    best = cycles.findings.best
+    best = cycles.summary.best_candidate
     return cycles.taken(best, level) if best else None
 
 
@@ -235,7 +235,7 @@ def _flags(cycles: Cycles, level: Level) -> list[str]:
     found = (_once(taken), _last_step(cycles, taken))
     flags = [f"{words[0]}{where}{words[1]}" for words in found if words]
     first = taken.measured.metric(level, "accept_rate_first")
-    has_draft = cycles.findings.sweep.model.algorithm != "NGRAM"
+    has_draft = cycles.summary.sweep.model.algorithm != "NGRAM"
     if has_draft and first is not None and first < LOW_ACCEPT_RATE:
         flags.append(
             f"acceptance is {100 * first:.0f} % at position 1{where}: check the hidden-state "
@@ -265,10 +265,10 @@ def _once(taken: CycleTimes) -> Flag | None:
 def _draft(cycles: Cycles, levels: list[Level]) -> str | None:
     """What drafting takes of a cycle, where that is most; only while no other placement of the
     draft was asked for."""
-    findings = cycles.findings
-    asked = {each.draft_tp for each in findings.space.points}
-    asked |= {each.at.draft_tp for each in findings.ledger.candidates if each.at}
-    if findings.sweep.model.tp < 2 or asked != {"target"}:
+    summary = cycles.summary
+    asked = {each.draft_tp for each in summary.space.points}
+    asked |= {each.at.draft_tp for each in summary.ledger.candidates if each.at}
+    if summary.sweep.model.tp < 2 or asked != {"target"}:
         return None
     shares = list[tuple[float, Level, float, float]]()
     for level in levels:
@@ -285,14 +285,14 @@ def _draft(cycles: Cycles, levels: list[Level]) -> str | None:
     took = f"{number(draft, 2)} of the modelled {number(whole, 2)} ms"
     return (
         f"drafting is {100 * share:.0f} % of the cycle ({took})"
-        f"{_where(cycles, level)}{_other_placement(findings)}"
+        f"{_where(cycles, level)}{_other_placement(summary)}"
     )
 
 
-def _other_placement(findings: RunView) -> str:
+def _other_placement(summary: RunSummary) -> str:
     """Worth a launch where the draft's all-reduces cost much: through NCCL."""
-    base = findings.baseline
-    log = None if base is None else findings.run.log_file(base.record.launch_id)
+    base = summary.no_speculation
+    log = None if base is None else summary.run.log_file(base.record.launch_id)
     if log is not None and logged_backend(log) in THROUGH_NCCL:
         return ": try draft_tp 1, which drafts without all-reduces; here they go through NCCL"
     return ": draft_tp 1, which drafts without all-reduces, may shorten that on slow links (PCIe)"
@@ -342,11 +342,11 @@ def _last_step(cycles: Cycles, taken: CycleTimes) -> Flag | None:
     return f"{words}brings {brings:.2f} tokens ({pays:.2f} would pay for it)", advice
 
 
-def _fewer(cycles: Cycles, taken: CycleTimes, shorter: Result | None) -> str:
+def _fewer(cycles: Cycles, taken: CycleTimes, shorter: TrialResult | None) -> str:
     """What follows for a chain whose last step does not pay, beside the one a step shorter."""
     if shorter is None:
         return ": fewer steps"
-    found = cycles.findings.ratio(taken.measured, shorter, taken.level)
+    found = cycles.summary.ratio(taken.measured, shorter, taken.level)
     name = code(shorter.label)
     if found is None or found.includes_one is not False:
         return f": fewer steps, though {name} is not told apart there"

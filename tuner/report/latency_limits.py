@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from tuner.analysis.request_rates import describe_break_even_rate, describe_overload
-from tuner.analysis.run_results import NO_SPECULATION, Result, RunView
+from tuner.analysis.summary import NO_SPECULATION, RunSummary, TrialResult
 from tuner.analysis.winner import broken_by
 from tuner.core.formatting import count
 from tuner.core.markdown import code, escaped
@@ -14,37 +14,37 @@ SHOWN = 5
 """Candidates whose broken limits are told."""
 
 
-def rates_line(findings: RunView) -> str | None:
+def rates_line(summary: RunSummary) -> str | None:
     """Up to which request rate speculation pays, and who did not keep up; None without rates."""
-    found = findings.result.by_rate
+    found = summary.by_rate
     told = [words for words in (describe_break_even_rate(found), describe_overload(found)) if words]
     return f"{'. '.join(told)}." if told else None
 
 
-def limits_line(findings: RunView, best: Result) -> str | None:
+def limits_line(summary: RunSummary, best: TrialResult) -> str | None:
     """What the limits are, who breaks them and by how much; None without limits."""
-    limits = findings.sweep.search.limits
-    if not limits and not findings.result.limits.broken:
+    limits = summary.sweep.search.limits
+    if not limits and not summary.limits.broken:
         return None
-    every = [each for _, found in findings.result.limits.broken for each in found]
+    every = [each for _, found in summary.limits.broken for each in found]
     told = [f"Limits: {escaped(format_required_limits(limits, every))}."]
-    base, broken = findings.baseline, broken_by(findings.ledger, best.record)
-    if not broken and findings.winner is not base:
+    base, broken = summary.no_speculation, broken_by(summary.ledger, best.record)
+    if not broken and summary.winner is not base:
         told.append(f"{code(best.label)} keeps them.")
     if base is not None:
-        recommended = ", which is to be launched," if findings.winner is base else ""
+        recommended = ", which is to be launched," if summary.winner is base else ""
         name = f"The server without speculation{recommended}"
         told.append(_kept(name, base.record, base.record.broken))
     if not broken:
-        told += [f"{code(best.label)} keeps them."] if findings.winner is base else []
-    elif findings.winner is base and findings.result.limits.decided:
+        told += [f"{code(best.label)} keeps them."] if summary.winner is base else []
+    elif summary.winner is base and summary.limits.decided:
         told.append(f"No candidate that keeps them is faster than {NO_SPECULATION}.")
-    elif findings.winner is base:
+    elif summary.winner is base:
         told.append(f"They decide nothing: no candidate is faster than {NO_SPECULATION}.")
     out = [
         (each, found)
-        for each in findings.ranked
-        if (found := broken_by(findings.ledger, each.record))
+        for each in summary.ranked
+        if (found := broken_by(summary.ledger, each.record))
     ]
     if out:
         words = [
@@ -53,15 +53,15 @@ def limits_line(findings: RunView, best: Result) -> str | None:
         ]
         more = len(out) - SHOWN
         words += [f"{count(more, 'candidate')} more"] if more > 0 else []
-        decided = findings.winner is not base or findings.result.limits.decided
+        decided = summary.winner is not base or summary.limits.decided
         lead = "Not taken for breaking them" if decided else "Broken by"
         told.append(f"{lead}: {'; '.join(words)}.")
     return " ".join(told)
 
 
-def server_limits_line(findings: RunView) -> str | None:
+def server_limits_line(summary: RunSummary) -> str | None:
     """Whether a server that somebody else started keeps the limits; None without limits."""
-    limits, shown = findings.sweep.search.limits, findings.baseline or findings.best
+    limits, shown = summary.sweep.search.limits, summary.no_speculation or summary.best_candidate
     if not limits or shown is None:
         return None
     told = _kept("The server", shown.record, shown.record.broken)

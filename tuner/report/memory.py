@@ -4,7 +4,7 @@ import os
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-from tuner.analysis.run_results import NO_SPECULATION
+from tuner.analysis.summary import NO_SPECULATION
 from tuner.core.errors import UserError
 from tuner.core.formatting import MISSING, number
 from tuner.core.markdown import code, markdown_table

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from tuner.analysis.run_results import RunView
+from tuner.analysis.summary import RunSummary
 from tuner.core.errors import UserError
 from tuner.core.formatting import MISSING, count, duration
 from tuner.core.markdown import code, escaped, markdown_table
@@ -12,13 +12,13 @@ from tuner.sglang.log_parser import THROUGH_NCCL, logged_backend
 from tuner.sglang.nccl.selection import Screening, read_screening
 
 
-def describe_screening(findings: RunView) -> list[str]:
+def describe_screening(summary: RunSummary) -> list[str]:
     """Paragraphs for "How it was searched"; [] where the run has no such stage.
 
     A broken comm.json is said and takes nothing else from the report, which rests on the ledger.
     """
     try:
-        screening = read_screening(findings.run.comm_file)
+        screening = read_screening(summary.run.comm_file)
     except UserError as error:
         return [f"What was found of communication settings cannot be shown: {escaped(error)}."]
     if screening is None:
@@ -75,18 +75,20 @@ def _latency(row: SettingResult, place: int) -> str:
     return MISSING if row.failure is not None else f"{row.latency(place).value:.1f}"
 
 
-def nccl_warning(findings: RunView) -> str | None:
+def nccl_warning(summary: RunSummary) -> str | None:
     """That the space's NCCL settings had no effect, in one sentence; None where they had.
 
     None too where no log says what carried the all-reduces.
     """
-    names = {name for name in findings.sweep.space.env if name.startswith("NCCL_")}
+    names = {name for name in summary.sweep.space.env if name.startswith("NCCL_")}
     if not names:
         return None
-    launches = {r.launch_id for r in findings.records if _sets(r, names) and r.outcome == "ok"}
+    launches = {
+        r.launch_id for r in summary.ledger.records if _sets(r, names) and r.outcome == "ok"
+    }
     found = Counter(
         logged_backend(log)
-        for launch, log in findings.run.log_files().items()  # many may be gone
+        for launch, log in summary.run.log_files().items()  # many may be gone
         if launch in launches
     )
     past = {name: n for name, n in found.items() if name not in THROUGH_NCCL and name is not None}

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from tuner.analysis.run_results import Result, RunView
+from tuner.analysis.summary import RunSummary, TrialResult
 from tuner.analysis.winner import divergent_outputs
 from tuner.config.load_level import at, level_in, parse_level
 from tuner.core.markdown import code
@@ -18,12 +18,12 @@ WHY_THEY_DIFFER = (
 )
 
 
-def same_output(findings: RunView) -> str | None:
+def same_output(summary: RunSummary) -> str | None:
     """How the outputs of what to run compare; None where it is the baseline, or an older run."""
-    winner = findings.winner
-    if winner is None or winner is findings.baseline:
+    winner = summary.winner
+    if winner is None or winner is summary.no_speculation:
         return None
-    again = findings.ledger.confirmation(winner.record)
+    again = summary.ledger.confirmation(winner.record)
     record = again if again is not None and again.outputs else winner.record
     told, outputs = list[str](), record.outputs
     if words := describe_outputs(outputs, record.metrics):
@@ -32,54 +32,56 @@ def same_output(findings: RunView) -> str | None:
         told.insert(0, "**Not the baseline's outputs.**")
     differing = [level for level, line in outputs.items() if line.outcome in ("differ", "far")]
     if differing:
-        shown = _example(findings, record, differing[0])
+        shown = _example(summary, record, differing[0])
         told += [WHY_THEY_DIFFER, *([shown] if shown else [])]
-    if scores := task_scores(findings, again):
+    if scores := task_scores(summary, again):
         told.append(f"The task: {scores}.")
     return " ".join(told) or None
 
 
-def far_candidates(findings: RunView) -> list[str]:
+def far_candidates(summary: RunSummary) -> list[str]:
     """What speaks against each candidate that was refused for what it says, the faster first."""
     told = []
-    for record in findings.result.far[:SHOWN]:
-        found = divergent_outputs(findings.ledger, record)
+    for record in summary.far[:SHOWN]:
+        found = divergent_outputs(summary.ledger, record)
         assert found is not None and record.at is not None
         name, level = f"{code(record.at.label())} (trial {found.trial})", found.divergent_outputs
         if level is None:
-            told.append(f"{name}, by the task's score: {task_scores(findings, found)}")
+            told.append(f"{name}, by the task's score: {task_scores(summary, found)}")
         else:
             told.append(
                 f"{name}: {at(level_in(level, found.metrics))} {far_counts(found.outputs[level])}"
             )
-    if (more := len(findings.result.far) - SHOWN) > 0:
+    if (more := len(summary.far) - SHOWN) > 0:
         told.append(f"{more} more whose outputs are far from the baseline's")
     return told
 
 
-def far_example(findings: RunView) -> str | None:
+def far_example(summary: RunSummary) -> str | None:
     """Where the first of them parts; None where none was refused for its outputs."""
-    for record in findings.result.far:
-        found = divergent_outputs(findings.ledger, record)
+    for record in summary.far:
+        found = divergent_outputs(summary.ledger, record)
         if found is not None and found.divergent_outputs is not None:
-            return _example(findings, found, found.divergent_outputs)
+            return _example(summary, found, found.divergent_outputs)
     return None
 
 
-def task_scores(findings: RunView, record: TrialRecord | None) -> str | None:
+def task_scores(summary: RunSummary, record: TrialRecord | None) -> str | None:
     """The task's scores of the baseline and of a record; None where one was not taken."""
-    base = findings.baseline
+    base = summary.no_speculation
     return describe_task_scores(
         None if base is None else base.record.task, None if record is None else record.task
     )
 
 
-def _example(findings: RunView, record: TrialRecord, level: str) -> str | None:
+def _example(summary: RunSummary, record: TrialRecord, level: str) -> str | None:
     """Where the two part in one prompt, so that a reader sees whether it still makes sense."""
-    base = findings.baseline
+    base = summary.no_speculation
     if base is None:
         return None
-    sides = [findings.windows(each, parse_level(level)) for each in (base, Result(record, None))]
+    sides = [
+        summary.windows(each, parse_level(level)) for each in (base, TrialResult(record, None))
+    ]
     if not all(sides):
         return None
     found = example(sides[0][0], sides[1][0])

@@ -1,7 +1,7 @@
 """The report's tables of kinds and lengths of prompts."""
 
 from tuner.analysis.prompt_categories import KindFound
-from tuner.analysis.run_results import NO_SPECULATION, RunView
+from tuner.analysis.summary import NO_SPECULATION, RunSummary
 from tuner.config.load_level import at
 from tuner.core.formatting import MISSING, number, percent
 from tuner.core.markdown import code, escaped, markdown_table
@@ -20,13 +20,13 @@ OF_A_LENGTH = (
 )  # fmt: skip
 
 
-def kind_tables(findings: RunView) -> list[tuple[str, str]]:
+def kind_tables(summary: RunSummary) -> list[tuple[str, str]]:
     """For each concurrency what the table shows, and the table; [] without a candidate, and where
     all prompts are of one kind: the other tables have that."""
-    best = findings.best
+    best = summary.best_candidate
     if best is None:
         return []
-    found = findings.kinds
+    found = summary.kinds
     tables = []
     for level, kinds in found.items():
         if len(kinds) < 2:
@@ -38,12 +38,12 @@ def kind_tables(findings: RunView) -> list[tuple[str, str]]:
     return tables
 
 
-def length_tables(findings: RunView) -> list[tuple[str, str]]:
+def length_tables(summary: RunSummary) -> list[tuple[str, str]]:
     """The same by prompt length; [] where all prompts are of one part."""
-    best, tables = findings.best, list[tuple[str, str]]()
-    for level in findings.levels if best is not None else ():
+    best, tables = summary.best_candidate, list[tuple[str, str]]()
+    for level in summary.levels if best is not None else ():
         own = best.metrics(level).get("by_length") or {} if best is not None else {}
-        base = findings.baseline
+        base = summary.no_speculation
         below = (base.metrics(level).get("by_length") or {}) if base is not None else {}
         if len(own) < 2 or best is None:
             continue
@@ -61,7 +61,7 @@ def length_tables(findings: RunView) -> list[tuple[str, str]]:
             ]
             for name, told in sorted(own.items(), key=lambda pair: int(pair[0].split("-")[0]))
         ]
-        where = f" {at(level)}" if len(findings.levels) > 1 else ""
+        where = f" {at(level)}" if len(summary.levels) > 1 else ""
         words = f"By prompt tokens{where}, of {code(best.label)}:"
         tables.append((words, markdown_table(list(OF_A_LENGTH), rows)))
     return tables

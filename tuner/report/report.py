@@ -6,7 +6,7 @@ from pathlib import Path
 
 import jinja2
 
-from tuner.analysis.run_results import RunView
+from tuner.analysis.summary import RunSummary
 from tuner.config.load_level import axis
 from tuner.core.errors import UserError
 from tuner.core.files import read_bytes, write_text
@@ -29,79 +29,77 @@ from tuner.report.results_table import top_tables
 from tuner.report.search_history import search_table
 from tuner.report.sections import describe_cost, outliers
 from tuner.report.winner_files import launch_command, write_winner
-from tuner.runs.run import Run
 from tuner.server.launch_script import launch_script
 
 
-def write_report(run: Run) -> Path:
+def write_report(summary: RunSummary) -> Path:
     """Write report.md, report.html, figures/, best.yaml, best.sh and adaptive.json into the folder.
 
     Returns the path of report.md. Works on an unfinished run too: it shows what is there. Raises
     UserError where the run's files cannot be read, or the folder cannot be written to.
     """
-    findings = RunView(run)
     try:
-        return _written(findings)
+        return _written(summary)
     except OSError as error:
+        path = summary.run.path
         right = "give a run folder that can be written to"
         if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            right = (
-                f"free some space and write it with: specbench report {shlex.quote(str(run.path))}"
-            )
+            again = f"specbench report {shlex.quote(str(path))}"
+            right = f"free some space and write it with: {again}"
         message = f"this cannot be written: {error.strerror or error}, {right}"
-        raise UserError(message, error.filename or run.path) from error
+        raise UserError(message, error.filename or path) from error
 
 
-def _written(findings: RunView) -> Path:
-    run, script = findings.run, _earlier_script(findings)
+def _written(summary: RunSummary) -> Path:
+    run, script = summary.run, _earlier_script(summary)
     if run.figures.is_symlink():  # of a stranger's folder: nothing is written elsewhere
         raise UserError("this is a link, make it a folder or remove it", run.figures)
-    write_winner(findings)
+    write_winner(summary)
     if script is not None:
         write_text(run.best_sh, script)
         run.best_sh.chmod(0o755)
-    drawn = draw_figures(findings, run.figures)
+    drawn = draw_figures(summary, run.figures)
     text = _template().render(
-        title=escaped(findings.sweep.name) + (" (simulated)" if findings.simulated else ""),
-        simulated=sections.describe_simulation(findings),
-        artificial=sections.describe_synthetic(findings),
-        answer=answer(findings),
-        answer_table=answer_table(findings),
-        axis=axis(findings.levels),
-        levels_table=levels_table(findings),
-        adaptive=write_adaptive(findings),
-        launch_words=sections.describe_launch(findings),
-        launch=_launch(findings, script),
-        metric=code(findings.metric),
-        workload=sections.workload(findings),
-        baselines=describe_baselines(findings),
-        beside=describe_slot_interference(findings),
-        interval_words=describe_intervals(findings),
-        tables=top_tables(findings),
+        title=escaped(summary.sweep.name) + (" (simulated)" if summary.simulated else ""),
+        simulated=sections.describe_simulation(summary),
+        artificial=sections.describe_synthetic(summary),
+        answer=answer(summary),
+        answer_table=answer_table(summary),
+        axis=axis(summary.levels),
+        levels_table=levels_table(summary),
+        adaptive=write_adaptive(summary),
+        launch_words=sections.describe_launch(summary),
+        launch=_launch(summary, script),
+        metric=code(summary.metric),
+        workload=sections.workload(summary),
+        baselines=describe_baselines(summary),
+        beside=describe_slot_interference(summary),
+        interval_words=describe_intervals(summary),
+        tables=top_tables(summary),
         figures=drawn,
-        kinds=[*kind_tables(findings), *length_tables(findings)],
-        cycles=cycle_section(findings),
-        searched=search_table(findings),
-        doubts=sections.doubts(findings),
-        outliers=outliers(findings),
-        failures=sections.failures(findings),
-        left_out=sections.left_out(findings),
-        alike=sections.alike(findings),
+        kinds=[*kind_tables(summary), *length_tables(summary)],
+        cycles=cycle_section(summary),
+        searched=search_table(summary),
+        doubts=sections.doubts(summary),
+        outliers=outliers(summary),
+        failures=sections.failures(summary),
+        left_out=sections.left_out(summary),
+        alike=sections.alike(summary),
         memory=memory_table(run),
-        cost=describe_cost(findings),
-        facts=sections.facts(findings),
-        inherited=sections.inherited(findings),
-        command=block(sections.command(findings), "bash"),
+        cost=describe_cost(summary),
+        facts=sections.facts(summary),
+        inherited=sections.inherited(summary),
+        command=block(sections.command(summary), "bash"),
     )
-    write_text(run.report_html, _page(findings, text, drawn))
+    write_text(run.report_html, _page(summary, text, drawn))
     write_text(run.report_md, text)
     return run.report_md
 
 
-def _page(findings: RunView, text: str, drawn: list[Drawn]) -> str:
+def _page(summary: RunSummary, text: str, drawn: list[Drawn]) -> str:
     """report.html: the Markdown `text` with its figures in it."""
-    run = findings.run
-    title = f"{findings.sweep.name}/{run.id}" + (" (simulated)" if findings.simulated else "")
+    run = summary.run
+    title = f"{summary.sweep.name}/{run.id}" + (" (simulated)" if summary.simulated else "")
     figures = {
         each.svg: inline_svg((run.path / each.svg).read_text("utf-8"), each.name, each.alt)
         for each in drawn
@@ -109,26 +107,26 @@ def _page(findings: RunView, text: str, drawn: list[Drawn]) -> str:
     return page(text, title, figures)
 
 
-def _earlier_script(findings: RunView) -> str | None:
+def _earlier_script(summary: RunSummary) -> str | None:
     """best.sh as it is, where it launches the winner and no record has that launch's command.
 
     Older ledgers keep no commands. To spell one anew would put this machine's interpreter and this
     specbench's pins in the place of what was measured.
     """
-    winner = findings.winner
-    if winner is None or winner.record.command is not None or not findings.run.best_sh.exists():
+    winner = summary.winner
+    if winner is None or winner.record.command is not None or not summary.run.best_sh.exists():
         return None
     try:
-        script = read_bytes(findings.run.best_sh).decode("utf-8")
+        script = read_bytes(summary.run.best_sh).decode("utf-8")
     except UnicodeDecodeError:  # nothing that specbench wrote
         return None
     return script if f"# {winner.label}, from run " in script else None
 
 
-def _launch(findings: RunView, script: str | None) -> str | None:
+def _launch(summary: RunSummary, script: str | None) -> str | None:
     """The winner's launch as the report shows it: `script`, or the recorded command as one."""
     if script is None:
-        command = launch_command(findings)
+        command = launch_command(summary)
         script = None if command is None else launch_script(command)
     return None if script is None else block(script.partition("\nset -eu\n")[2], "bash")
 

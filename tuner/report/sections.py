@@ -3,7 +3,7 @@
 import shlex
 from collections.abc import Sequence
 
-from tuner.analysis.run_results import NO_SPECULATION, Result, RunView
+from tuner.analysis.summary import NO_SPECULATION, RunSummary, TrialResult
 from tuner.analysis.winner import held_out_objective, read_objective
 from tuner.config.load_level import Level, Rate, at, axis
 from tuner.config.schema import SearchSpec
@@ -22,14 +22,14 @@ from tuner.runs.records import TrialRecord
 MAX_FAILURES = 30
 
 
-def describe_simulation(findings: RunView) -> str | None:
+def describe_simulation(summary: RunSummary) -> str | None:
     """What a reader must know of a simulated run before any number."""
-    if not findings.simulated:
+    if not summary.simulated:
         return None
-    if not findings.sweep.engine.is_simulated:
+    if not summary.sweep.engine.is_simulated:
         words = "The server said that it is a simulated one: every number here comes from a "
         return words + "performance model, none was measured on hardware."
-    preset = findings.sweep.engine.preset
+    preset = summary.sweep.engine.preset
     named = f"preset {code(preset)}" if preset else "its default preset"
     return (
         f"Every number here comes from the simulated engine's performance model ({named}); "
@@ -37,9 +37,9 @@ def describe_simulation(findings: RunView) -> str | None:
     )
 
 
-def describe_synthetic(findings: RunView) -> str | None:
+def describe_synthetic(summary: RunSummary) -> str | None:
     """That weights or acceptance are not the model's, where they are not."""
-    found = findings.artificial()
+    found = summary.artificial()
     if not found:
         return None
     return (
@@ -48,57 +48,57 @@ def describe_synthetic(findings: RunView) -> str | None:
     )
 
 
-def describe_launch(findings: RunView) -> str:
+def describe_launch(summary: RunSummary) -> str:
     """The line above the launch command."""
     files = "`best.sh` launches it (port from `PORT`, 30000 without)"
-    if findings.best is None:
+    if summary.best_candidate is None:
         return files + ":"
-    what = "it" if findings.winner is findings.best else "the best candidate"
+    what = "it" if summary.winner is summary.best_candidate else "the best candidate"
     return (
-        f"{files}; `best.yaml` measures {what} again with {again_command(findings.run.best_yaml)}:"
+        f"{files}; `best.yaml` measures {what} again with {again_command(summary.run.best_yaml)}:"
     )
 
 
-def workload(findings: RunView) -> str:
+def workload(summary: RunSummary) -> str:
     """What was sent; no speed-up means anything without it."""
-    load, measure = findings.sweep.workload, findings.sweep.measure
-    settings = findings.run.settings
+    load, measure = summary.sweep.workload, summary.sweep.measure
+    settings = summary.run.settings
     read = f"; read as {settings.prompts_read}" if settings.prompts_read else ""
-    if (answers := findings.run.conversations_hash) is not None:
+    if (answers := summary.run.conversations_hash) is not None:
         read += f"; those answers are in conversations.jsonl, content {answers}"
-    cut = any(is_cut(findings, level) for level in findings.levels)
+    cut = any(is_cut(summary, level) for level in summary.levels)
     fewer = " (fewer where a column has them)" if cut else ""
     return (
         f"Prompts {code(load.prompts)} (content {code(settings.prompts)}{escaped(read)}), "
         f"{count(load.requests, 'request')} of {load.output_tokens} tokens at temperature "
         f"{load.temperature:g}, {count(measure.windows, 'window')} per "
-        f"{axis(findings.levels)}{fewer}, "
+        f"{axis(summary.levels)}{fewer}, "
         + ("warmed up before" if measure.warmup_requests else "without a warm-up")
         + (
             ""
             if load.request_rate is None
-            else f"; {_who_comes(findings)} a second (Poisson, the same times for every "
-            f"configuration), and wait where {_most_open(findings)} are open"
+            else f"; {_who_comes(summary)} a second (Poisson, the same times for every "
+            f"configuration), and wait where {_most_open(summary)} are open"
         )
         + (
             "; every request runs to its full length."
             if load.ignore_eos
             else "; requests may stop early."
         )
-        + _repeated_prompts(findings)
+        + _repeated_prompts(summary)
         + (
             " Energy is what NVML counts for the boards of the server's GPUs, all together."
-            if any(has_energy(findings, level) for level in findings.levels)
+            if any(has_energy(summary, level) for level in summary.levels)
             else ""
         )
     )
 
 
-def _repeated_prompts(findings: RunView) -> str:
+def _repeated_prompts(summary: RunSummary) -> str:
     """Where a window sends a prompt more than once; "" where it does not, or no samples say so."""
-    base, told = findings.baseline or findings.best, list[str]()
-    for level in findings.levels if base is not None else ():
-        windows = findings.windows(base, level) if base is not None else []
+    base, told = summary.no_speculation or summary.best_candidate, list[str]()
+    for level in summary.levels if base is not None else ():
+        windows = summary.windows(base, level) if base is not None else []
         sent = [sample.prompt_id for sample in windows[0].samples] if windows else []
         different = len(set(sent))
         if different and len(sent) > different:
@@ -109,10 +109,10 @@ def _repeated_prompts(findings: RunView) -> str:
     return f" A window sends {'; '.join(told)}: a file of your own with more gives each once."
 
 
-def doubts(findings: RunView) -> str:
+def doubts(summary: RunSummary) -> str:
     """What casts doubt on the numbers, one line for each kind of doubt."""
     found: dict[tuple[str, str], list[tuple[str, int]]] = {}
-    for record in findings.records:
+    for record in summary.ledger.records:
         for check in record.checks:
             kind = (check.get("level", ""), check.get("check", ""))
             words = "; ".join(check[part] for part in ("message", "remedy") if check.get(part))
@@ -125,9 +125,9 @@ def doubts(findings: RunView) -> str:
         lines.append(
             f"- {escaped(level)} {code(name)}, {_trials(trials)}: {example}{escaped(told[0][0])}"
         )
-    said = (findings.ledger.note, nccl_warning(findings))
+    said = (summary.ledger.note, nccl_warning(summary))
     lines += [f"- {escaped(words)}" for words in said if words is not None]
-    if len(versions := findings.versions()) > 1:
+    if len(versions := summary.versions()) > 1:
         lines.append(
             f"- the engine changed during the run: {', '.join(map(code, versions))}; its "
             "trials are not alike"
@@ -135,9 +135,9 @@ def doubts(findings: RunView) -> str:
     return "\n".join(lines)
 
 
-def failures(findings: RunView) -> str | None:
+def failures(summary: RunSummary) -> str | None:
     """Trials without numbers, by label, with their messages and logs."""
-    failed = sorted(findings.failed, key=lambda r: (r.failure or r.outcome, r.trial))
+    failed = sorted(summary.failed, key=lambda r: (r.failure or r.outcome, r.trial))
     if not failed:
         return None
     rows = [
@@ -146,7 +146,7 @@ def failures(findings: RunView) -> str | None:
             str(record.trial),
             code(record.at.label()) if record.at else NO_SPECULATION,
             escaped(record.message or MISSING),
-            _log(findings, record),
+            _log(summary, record),
         ]
         for record in failed[:MAX_FAILURES]
     ]
@@ -156,49 +156,49 @@ def failures(findings: RunView) -> str | None:
     return table
 
 
-def _log(findings: RunView, record: TrialRecord) -> str:
-    path = findings.run.log_file(record.launch_id)
-    return code(findings.run.relative(path)) if path.exists() else MISSING
+def _log(summary: RunSummary, record: TrialRecord) -> str:
+    path = summary.run.log_file(record.launch_id)
+    return code(summary.run.relative(path)) if path.exists() else MISSING
 
 
-def left_out(findings: RunView) -> str | None:
+def left_out(summary: RunSummary) -> str | None:
     """Combinations of the file that are no point of their own, with the reason."""
-    space = findings.space
+    space = summary.space
     rows = [[escaped(why), "not tried", str(n)] for why, n in space.dropped.items()]
     rows += [[escaped(why), "the same as another", str(n)] for why, n in space.collapsed.items()]
     return markdown_table(["reason", "what", "combinations"], rows, 2) if rows else None
 
 
-def alike(findings: RunView) -> str | None:
+def alike(summary: RunSummary) -> str | None:
     """What every server got alike and what differed between them, as a list."""
-    notes = findings.checked.notes
+    notes = summary.checked.notes
     return "\n".join(f"- {escaped(note)}" for note in notes) or None
 
 
-def facts(findings: RunView) -> str:
+def facts(summary: RunSummary) -> str:
     """Model, engine, machine and time spent, as a table."""
-    model, machine = findings.sweep.model, findings.run.machine()
-    engines = {record.engine for record in findings.records} or {findings.sweep.engine.kind}
+    model, machine = summary.sweep.model, summary.run.machine()
+    engines = {record.engine for record in summary.ledger.records} or {summary.sweep.engine.kind}
     shown = {
         "target": code(model.target),
         "draft": code(model.draft) if model.draft else MISSING,
         "algorithm": f"{model.speculation}, target TP {model.tp}",
         "engine": ", ".join(sorted(engines)),
-        "engine version": ", ".join(map(code, findings.versions())) or MISSING,
-        "GPUs": escaped(findings.gpus()),
+        "engine version": ", ".join(map(code, summary.versions())) or MISSING,
+        "GPUs": escaped(summary.gpus()),
         "driver": escaped(machine.get("driver") or MISSING),
         "CUDA of the driver": escaped(machine.get("cuda") or MISSING),
         "CPU": f"{escaped(machine.get('cpu', MISSING))}, {machine.get('cores', MISSING)} cores",
         "system": escaped(machine.get("os", MISSING)),
         "host": escaped(machine.get("hostname", MISSING)),
-        "specbench": escaped(findings.run.settings.specbench),
-        "time spent": time_spent(findings),
+        "specbench": escaped(summary.run.settings.specbench),
+        "time spent": time_spent(summary),
     }
-    if (worker := findings.result.worker) is not None:
-        shown["workers"] = escaped(worker.words(findings.result.trials))
-    if (trusted := trusted_code(findings.sweep)) is not None:
+    if (worker := summary.worker) is not None:
+        shown["workers"] = escaped(worker.words(summary.trials))
+    if (trusted := trusted_code(summary.sweep)) is not None:
         shown["code"] = escaped(trusted)
-    if findings.simulated:
+    if summary.simulated:
         shown = {
             k: f"{v} (of this machine, not of the one that is simulated)" if k == "GPUs" else v
             for k, v in shown.items()
@@ -206,16 +206,14 @@ def facts(findings: RunView) -> str:
     return markdown_table(["what", "value"], [[k, v] for k, v in shown.items()], 2)
 
 
-def time_spent(findings: RunView) -> str:
+def time_spent(summary: RunSummary) -> str:
     """Launches and hours; the simulated engine's launches are in model time."""
-    launches = {record.launch_id: record.launch_s for record in findings.records}
+    launches = {record.launch_id: record.launch_s for record in summary.ledger.records}
     known = [seconds for seconds in launches.values() if seconds is not None]
-    measured = [r.measured_s for r in findings.records if r.measured_s is not None]
-    model_time = " of model time" if findings.sweep.engine.is_simulated else ""
-    words = (
-        f"{count(findings.result.launches, 'launch')} for {count(len(findings.records), 'trial')}"
-    )
-    if lost := launches_without_trial(findings):
+    measured = [r.measured_s for r in summary.ledger.records if r.measured_s is not None]
+    model_time = " of model time" if summary.sweep.engine.is_simulated else ""
+    words = f"{count(summary.launches, 'launch')} for {count(len(summary.ledger.records), 'trial')}"
+    if lost := launches_without_trial(summary):
         words += f" ({count(len(lost), 'launch')} ended without one: tried again, or cut off)"
     if known:
         words += f"; launching {duration(sum(known))}{model_time}"
@@ -224,11 +222,11 @@ def time_spent(findings: RunView) -> str:
     return words
 
 
-def inherited(findings: RunView) -> str | None:
+def inherited(summary: RunSummary) -> str | None:
     """NCCL variables that came from outside and that no one decided on here."""
     found = {
         name: value
-        for name, value in findings.run.machine().get("env", {}).items()
+        for name, value in summary.run.machine().get("env", {}).items()
         if name.startswith("NCCL_")
     }
     if not found:
@@ -240,16 +238,16 @@ def inherited(findings: RunView) -> str | None:
     )
 
 
-def command(findings: RunView) -> str:
+def command(summary: RunSummary) -> str:
     """The command that makes this run again."""
-    settings = findings.run.settings
-    words = ["specbench", "sweep", str(findings.run.sweep_file)]
+    settings = summary.run.settings
+    words = ["specbench", "sweep", str(summary.run.sweep_file)]
     if settings.engine is not None:
         words += ["--engine", settings.engine]
-    text, file = findings.run.sweep_text(), str(findings.run.sweep_file)
+    text, file = summary.run.sweep_text(), str(summary.run.sweep_file)
     search = read_document(text, file).value.get("search") or {}
     asked = search.get("trials", SearchSpec().trials)
-    if findings.sweep.search.sampler != "grid" and settings.wanted != asked:
+    if summary.sweep.search.sampler != "grid" and settings.wanted != asked:
         words += ["--trials", str(settings.wanted)]
     return shlex.join(words)
 
@@ -259,24 +257,24 @@ def _trials(trials: list[int]) -> str:
     return f"trial{'s' if len(trials) > 1 else ''} {shown}"
 
 
-def _who_comes(findings: RunView) -> str:
+def _who_comes(summary: RunSummary) -> str:
     """`they come at 4`, `conversations come at 4, 8 or 16`."""
-    load = findings.sweep.workload
+    load = summary.sweep.workload
     asked = load.request_rate
     shown = [f"{each:g}" for each in (asked if isinstance(asked, list) else [asked or 0.0])]
     rates = " or ".join(each for each in (", ".join(shown[:-1]), shown[-1]) if each)
     return f"{'conversations' if load.turns == 'all' else 'they'} come at {rates}"
 
 
-def _most_open(findings: RunView) -> str:
-    load = findings.sweep.workload
+def _most_open(summary: RunSummary) -> str:
+    load = summary.sweep.workload
     at_rates = isinstance(load.levels[0], Rate)
     return str(load.concurrency[0]) if at_rates else "as many as the concurrency"
 
 
-def describe_cost(findings: RunView) -> str | None:
+def describe_cost(summary: RunSummary) -> str | None:
     """GPU-hours spent, and after how long they are paid back; None where no time is known."""
-    found = spent(findings.ledger, findings.sweep)
+    found = spent(summary.ledger, summary.sweep)
     if found is None:
         return None
     least = "at least " if found.unknown else ""
@@ -285,13 +283,13 @@ def describe_cost(findings: RunView) -> str | None:
         words += f" on {count(found.gpus, 'GPU')}, {_two_digits(found.gpu_hours)} GPU-hours"
     if found.unknown:
         words += f" ({count(found.unknown, 'launch')} without a time not counted)"
-    if findings.simulated:
+    if summary.simulated:
         words += ", launches in model time"
-    gain, which = _gain(findings)
+    gain, which = _gain(summary)
     after = None if gain is None else found.paid_back_after(gain)
     if gain is None or after is None:
         return f"{words}. It saves none where no speculation is served."
-    if (why := _no_work(findings)) is not None:
+    if (why := _no_work(summary)) is not None:
         return f"{words}. After how much serving it is paid back is not told: {why}."
     return (
         f"{words}. At {gain:.3f} times the baseline ({which}) it is paid back after "
@@ -304,9 +302,9 @@ def _two_digits(hours: float) -> str:
     return f"{hours:.2g}" if hours < 10 else f"{hours:,.0f}"
 
 
-def _no_work(findings: RunView) -> str | None:
+def _no_work(summary: RunSummary) -> str | None:
     """Why the objective is not the work of a server at full load; None where it is."""
-    sweep = findings.sweep
+    sweep = summary.sweep
     if sweep.workload.request_rate is not None:
         return "requests came at a given rate, which both servers answer as long as they keep up"
     if sweep.search.objective.metric != "output_tok_s":
@@ -314,12 +312,12 @@ def _no_work(findings: RunView) -> str | None:
     return None
 
 
-def _gain(findings: RunView) -> tuple[float | None, str]:
+def _gain(summary: RunSummary) -> tuple[float | None, str]:
     """The winner's objective by the measurement that is to be expected again."""
-    best, spec = findings.result.best, findings.sweep.search.objective
+    best, spec = summary.best, summary.sweep.search.objective
     if best is None:
         return None, ""
-    again = findings.result.confirmed
+    again = summary.confirmed
     unseen = None if again is None else held_out_objective(again, spec)
     if unseen is not None:
         return unseen, "on other prompts"
@@ -332,13 +330,13 @@ def _gain(findings: RunView) -> tuple[float | None, str]:
 MAX_ROWS = 5
 
 
-def outliers(findings: RunView) -> str | None:
+def outliers(summary: RunSummary) -> str | None:
     """Of the configurations that the tables show; None where no launch has three windows."""
-    words, far = list[str](), list[tuple[Result, Level, Off]]()
-    for level in findings.levels:
-        trials = [(each, findings.windows(each, level)) for each in _shown(findings)]
+    words, far = list[str](), list[tuple[TrialResult, Level, Off]]()
+    for level in summary.levels:
+        trials = [(each, summary.windows(each, level)) for each in _shown(summary)]
         for name, off in (("windows", windows_off), ("requests", requests_off)):
-            found = [(each, off(windows, findings.metric)) for each, windows in trials]
+            found = [(each, off(windows, summary.metric)) for each, windows in trials]
             spread = robust_spread([one.by for _, every in found for one in every])
             if spread is None:
                 continue
@@ -349,7 +347,7 @@ def outliers(findings: RunView) -> str | None:
     if not words:
         return None
     told = (
-        f"Robust spread of {findings.metric} beside the same launch's other windows (1.4826 times "
+        f"Robust spread of {summary.metric} beside the same launch's other windows (1.4826 times "
         f"the median absolute deviation): {', '.join(words)}."
     )
     rows = _rows(far)
@@ -359,7 +357,7 @@ def outliers(findings: RunView) -> str | None:
     header = [
         "configuration",
         "trial",
-        axis(findings.levels),
+        axis(summary.levels),
         "window",
         "prompt or requests",
         "of the others' speed",
@@ -374,7 +372,7 @@ def outliers(findings: RunView) -> str | None:
     )
 
 
-def _conclusion(far: Sequence[tuple[Result, Level, Off]]) -> str:
+def _conclusion(far: Sequence[tuple[TrialResult, Level, Off]]) -> str:
     """What follows, in a sentence."""
     trials = sorted({each.record.trial for each, _, off in far if off.prompt is None})
     slow = sum(off.by < 0 for *_, off in far)
@@ -390,24 +388,28 @@ def _conclusion(far: Sequence[tuple[Result, Level, Off]]) -> str:
     )
 
 
-def _shown(findings: RunView) -> list[Result]:
-    found = [Result(each, None) for each in findings.ledger.baselines]
-    found += findings.ranked[:TOP]
-    again = None if findings.best is None else findings.ledger.confirmation(findings.best.record)
-    found += [Result(again, None)] if again is not None and again.outcome == "ok" else []
-    return [*found, *([findings.plain] if findings.plain else [])]
+def _shown(summary: RunSummary) -> list[TrialResult]:
+    found = [TrialResult(each, None) for each in summary.ledger.baselines]
+    found += summary.ranked[:TOP]
+    again = (
+        None
+        if summary.best_candidate is None
+        else summary.ledger.confirmation(summary.best_candidate.record)
+    )
+    found += [TrialResult(again, None)] if again is not None and again.outcome == "ok" else []
+    return [*found, *([summary.settings_only] if summary.settings_only else [])]
 
 
-def _rows(far: Sequence[tuple[Result, Level, Off]]) -> list[tuple[float, list[str]]]:
+def _rows(far: Sequence[tuple[TrialResult, Level, Off]]) -> list[tuple[float, list[str]]]:
     """How far off, and the cells: one row for a window, whatever stands out in it that way."""
-    found: dict[tuple[int, Level, int, bool], list[tuple[Result, Level, Off]]] = {}
+    found: dict[tuple[int, Level, int, bool], list[tuple[TrialResult, Level, Off]]] = {}
     for each, level, off in far:
         key = (each.record.trial, level, off.window, off.by > 0)
         found.setdefault(key, []).append((each, level, off))
     return [_row(together) for together in found.values()]
 
 
-def _row(together: Sequence[tuple[Result, Level, Off]]) -> tuple[float, list[str]]:
+def _row(together: Sequence[tuple[TrialResult, Level, Off]]) -> tuple[float, list[str]]:
     each, level, first = together[0]
     prompts = [off for *_, off in together if off.prompt is not None]
     whole = [off for *_, off in together if off.prompt is None]

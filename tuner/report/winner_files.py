@@ -4,8 +4,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
-from tuner.analysis.run_results import Result, RunView
-from tuner.analysis.summary import compare_outputs
+from tuner.analysis.summary import RunSummary, TrialResult, compare_outputs
 from tuner.analysis.winner import is_refuted
 from tuner.config.dimensions import DIMENSIONS
 from tuner.config.field_types import UNSET
@@ -20,28 +19,28 @@ from tuner.server.base import Command, plain_config, server_config
 from tuner.server.launch_script import launch_script
 
 
-def write_winner(findings: RunView) -> None:
+def write_winner(summary: RunSummary) -> None:
     """Write best.yaml and best.sh into the run folder, as far as the run has them.
 
     best.yaml is the best candidate's sweep, also where no speculation was faster (it says so on
     top). best.sh launches what was fastest; an endpoint has no launch, so no best.sh.
     """
-    run, best = findings.run, findings.best
+    run, best = summary.run, summary.best_candidate
     if best is not None and best.point is not None:
-        comment = [_origin(findings, best)]
-        if findings.winner is findings.baseline:
-            spec = findings.sweep.search.objective
+        comment = [_origin(summary, best)]
+        if summary.winner is summary.no_speculation:
+            spec = summary.sweep.search.objective
             why = "No speculation was faster than every candidate: best.sh launches that."
-            if is_refuted(findings.ledger, best.record, spec):
+            if is_refuted(summary.ledger, best.record, spec):
                 why = "It does not stand (report.md says why): best.sh launches no speculation."
             comment.append(why)
-        plain = findings.plain if findings.winner is findings.plain else None
+        plain = summary.settings_only if summary.winner is summary.settings_only else None
         if plain is not None:
             comment.append(
                 "Its settings are as fast without speculation: best.sh launches that, and the "
                 "baseline here has them too."
             )
-        sweep = _with_prompts_in_place(findings.sweep, run.settings.beside)
+        sweep = _with_prompts_in_place(summary.sweep, run.settings.beside)
         its_own = run.conversations_file.exists()
         answers = None if its_own else sweep.workload.answers
         for file in (sweep.workload.prompts, sweep.workload.task, answers):
@@ -60,8 +59,8 @@ def write_winner(findings: RunView) -> None:
         if plain is not None and plain.point is not None:
             once = _with_baseline_under(once, plain.point)
         write_text(run.best_yaml, sweep_text(once, comment))
-    if findings.winner is not None and (command := launch_command(findings)) is not None:
-        write_text(run.best_sh, launch_script(command, _warnings(findings, findings.winner)))
+    if summary.winner is not None and (command := launch_command(summary)) is not None:
+        write_text(run.best_sh, launch_script(command, _warnings(summary, summary.winner)))
         run.best_sh.chmod(0o755)
 
 
@@ -77,17 +76,17 @@ def _with_prompts_in_place(sweep: Sweep, beside: str | None) -> Sweep:
     return sweep.model_copy(update={"workload": workload})
 
 
-def launch_command(findings: RunView) -> Command | None:
+def launch_command(summary: RunSummary) -> Command | None:
     """The winner's launch; None for an endpoint, which is not launched, and without a winner."""
-    if findings.winner is None or not findings.sweep.engine.launches_servers:
+    if summary.winner is None or not summary.sweep.engine.launches_servers:
         return None
-    if (recorded := findings.winner.record.command) is not None:
+    if (recorded := summary.winner.record.command) is not None:
         return Command.from_json(recorded)
-    config = server_config(findings.sweep, findings.winner.point)
-    if findings.winner is findings.plain and findings.plain.point is not None:
-        config = plain_config(findings.sweep, findings.plain.point)
+    config = server_config(summary.sweep, summary.winner.point)
+    if summary.winner is summary.settings_only and summary.settings_only.point is not None:
+        config = plain_config(summary.sweep, summary.settings_only.point)
     # In the spelling of the release that was measured, which this machine may not have.
-    return make_engine(findings.sweep, findings.release).command(config)
+    return make_engine(summary.sweep, summary.release).command(config)
 
 
 def one_point_sweep(sweep: Sweep, point: Point) -> Sweep:
@@ -121,22 +120,24 @@ def _single(value: Any) -> list[Any] | None:
     return None if value is None else [value]
 
 
-def _warnings(findings: RunView, shown: Result) -> list[str]:
+def _warnings(summary: RunSummary, shown: TrialResult) -> list[str]:
     """The script's first lines: where it comes from, and what must not go to production."""
-    lines = [_origin(findings, shown)]
-    if artificial := findings.artificial():
+    lines = [_origin(summary, shown)]
+    if artificial := summary.artificial():
         lines.append(f"Not for production as it is: {', '.join(artificial)}.")
-    outputs = {} if shown is findings.baseline else compare_outputs(findings.ledger, shown.record)
-    if scores := task_scores(findings, findings.ledger.confirmation(shown.record)):
+    outputs = (
+        {} if shown is summary.no_speculation else compare_outputs(summary.ledger, shown.record)
+    )
+    if scores := task_scores(summary, summary.ledger.confirmation(shown.record)):
         lines.append(f"The task: {scores}.")
     told = describe_outputs(outputs, shown.record.metrics)
     lines += [f"Greedy outputs against no speculation: {line}." for line in told]
     return lines
 
 
-def _origin(findings: RunView, shown: Result) -> str:
-    simulated = ", simulated and not measured on hardware" if findings.simulated else ""
-    return f"{shown.label}, from run {findings.sweep.name}/{findings.run.id}{simulated}"
+def _origin(summary: RunSummary, shown: TrialResult) -> str:
+    simulated = ", simulated and not measured on hardware" if summary.simulated else ""
+    return f"{shown.label}, from run {summary.sweep.name}/{summary.run.id}{simulated}"
 
 
 def again_command(sweep_file: Path) -> str:

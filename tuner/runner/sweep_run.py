@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from tuner.analysis.summary import Result, summarise_run
+from tuner.analysis.summary import RunSummary, summarise_run
 from tuner.config.credentials import without_secrets
 from tuner.config.loader import LoadedSweep
 from tuner.config.prompts import content_hash
@@ -131,7 +131,7 @@ def _models(loaded: LoadedSweep) -> ModelFacts:
 
 def run_sweep(
     loaded: LoadedSweep, run: Run, engine: Engine, progress: Progress, clock: Clock = CLOCK
-) -> Result:
+) -> RunSummary:
     """Hold the run and measure; see `measure_all`. Raises UserError where another one holds it."""
     with run.locked() as note:
         if note is not None:
@@ -148,7 +148,7 @@ def measure_all(
     elsewhere: ExecutorFactory | None = None,
     fleet: SharedStudy | None = None,
     guard: MemoryGuard | None = None,
-) -> Result:
+) -> RunSummary:
     """Measure the baseline, then candidates; what the run's files have already is not repeated.
 
     With a `fleet` the run is one of several workers, which measure the wanted number together.

@@ -15,7 +15,7 @@ from tuner.analysis.cycle_breakdown import (
     Cycles,
     CycleTimes,
 )
-from tuner.analysis.run_results import RunView
+from tuner.analysis.summary import RunSummary
 from tuner.report.figures import style
 from tuner.report.figures.style import GREY, SERIES, VERMILLION, Drawn
 
@@ -30,9 +30,9 @@ _LOOKS = {
 """Colour and hatch; hatched is what could not be told apart."""
 
 
-def cycle_parts(findings: RunView, folder: Path) -> Drawn | None:
+def cycle_parts(summary: RunSummary, folder: Path) -> Drawn | None:
     """Stacked parts of the baseline's step and of a cycle of each chain of the best's block."""
-    cycles = Cycles(findings)
+    cycles = Cycles(summary)
     levels = cycles.levels
     if not levels:
         return None
@@ -44,7 +44,7 @@ def cycle_parts(findings: RunView, folder: Path) -> Drawn | None:
         handles.update(dict(zip(*reversed(ax.get_legend_handles_labels()), strict=True)))
     names = [name for name in (*PARTS, _MEASURED) if name in handles]
     figure.legend([handles[name] for name in names], names, loc="outside lower center", ncols=2)
-    style.title(figure, "Where a cycle goes", findings.simulated)
+    style.title(figure, "Where a cycle goes", summary.simulated)
     return style.save(figure, folder, "cycle", "Where a cycle goes, by number of draft steps")
 
 

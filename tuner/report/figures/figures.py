@@ -7,7 +7,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from tuner.analysis.run_results import Result, RunView
+from tuner.analysis.summary import RunSummary, TrialResult
 from tuner.metrics.catalogue import metric_heading
 from tuner.report.figures import style
 from tuner.report.figures.cycle import cycle_parts
@@ -21,24 +21,24 @@ TOP = 10
 """Configurations in the figure of speed-ups."""
 
 
-def draw_figures(findings: RunView, folder: Path) -> list[Drawn]:
+def draw_figures(summary: RunSummary, folder: Path) -> list[Drawn]:
     """Write every figure that has something to show into `folder`."""
     with style.style():
         drawn = [
-            speedups(findings, folder),
-            speedup_by_load(findings, folder),
-            tok_s_by_steps(findings, folder),
-            accept_length_by_steps(findings, folder),
-            acceptance_by_position(findings, folder),
-            cycle_parts(findings, folder),
-            history(findings, folder),
+            speedups(summary, folder),
+            speedup_by_load(summary, folder),
+            tok_s_by_steps(summary, folder),
+            accept_length_by_steps(summary, folder),
+            acceptance_by_position(summary, folder),
+            cycle_parts(summary, folder),
+            history(summary, folder),
         ]
     return [figure for figure in drawn if figure is not None]
 
 
-def speedups(findings: RunView, folder: Path) -> Drawn | None:
+def speedups(summary: RunSummary, folder: Path) -> Drawn | None:
     """The best configurations' speed-ups with their intervals, as bars from the baseline."""
-    shown = list(islice((c for c in findings.ranked if c.speedups), TOP))
+    shown = list(islice((c for c in summary.ranked if c.speedups), TOP))
     levels = sorted({level for each in shown for level in each.speedups})
     if not shown:
         return None
@@ -54,9 +54,9 @@ def speedups(findings: RunView, folder: Path) -> Drawn | None:
         ax.set_yticks(range(len(shown)), labels if index % 2 == 0 else [""] * len(shown))
         ax.grid(False, axis="y")
         ax.margins(x=0.18)
-    ratio_of = f"ratio of {metric_heading(findings.metric)}, 95 % interval"
+    ratio_of = f"ratio of {metric_heading(summary.metric)}, 95 % interval"
     figure.supxlabel(f"speed-up over no speculation ({ratio_of})", fontsize=9)
-    style.title(figure, f"Speed-up of the best configurations{common}", findings.simulated)
+    style.title(figure, f"Speed-up of the best configurations{common}", summary.simulated)
     return style.save(figure, folder, "speedup", "Speed-up of the best configurations")
 
 
@@ -89,11 +89,11 @@ def _speedup_bar(ax: Axes, row: int, value: float, low: float | None, high: floa
     )
 
 
-def acceptance_by_position(findings: RunView, folder: Path) -> Drawn | None:
+def acceptance_by_position(summary: RunSummary, folder: Path) -> Drawn | None:
     """P(accepted >= j) of the best configuration and its neighbours in num_steps."""
-    level = findings.levels[0] if findings.levels else 0
+    level = summary.levels[0] if summary.levels else 0
     name = "accept_rate_by_position"
-    shown = [c for c in findings.neighbours() if c.metrics(level).get(name)]
+    shown = [c for c in summary.neighbours() if c.metrics(level).get(name)]
     if not shown:
         return None
     common, labels = _short_labels(shown)
@@ -119,13 +119,13 @@ def acceptance_by_position(findings: RunView, folder: Path) -> Drawn | None:
     ax.set_xlabel("position j in the draft")
     ax.set_ylabel("verifies accepting j or more")
     style.legend(figure, ax, columns=1)
-    style.title(figure, f"Acceptance by position{common}", findings.simulated)
+    style.title(figure, f"Acceptance by position{common}", summary.simulated)
     return style.save(figure, folder, name, "Acceptance by position in the draft")
 
 
-def history(findings: RunView, folder: Path) -> Drawn | None:
+def history(summary: RunSummary, folder: Path) -> Drawn | None:
     """The objective of each trial in the order measured, and the best so far."""
-    values = findings.history()
+    values = summary.history()
     measured = [(trial, value) for trial, value in values if value is not None]
     if not measured:
         return None
@@ -158,12 +158,12 @@ def history(findings: RunView, folder: Path) -> Drawn | None:
     ax.set_xlabel("trial")
     ax.set_ylabel("speed-up over no speculation")
     style.legend(figure, ax)
-    words = style.wrapped(f"Optimisation history, {findings.describe_objective()}", 90)
-    style.title(figure, words, findings.simulated)
+    words = style.wrapped(f"Optimisation history, {summary.describe_objective()}", 90)
+    style.title(figure, words, summary.simulated)
     return style.save(figure, folder, "history", "Speed-up of each trial and the best so far")
 
 
-def _short_labels(shown: Sequence[Result]) -> tuple[str, list[str]]:
+def _short_labels(shown: Sequence[TrialResult]) -> tuple[str, list[str]]:
     """What all of them share, for the title, and what tells each apart, for the axis."""
     parts = [each.label.split(", ") for each in shown if each.point is not None]
     common = [part for part in parts[0] if all(part in each for each in parts)] if parts else []

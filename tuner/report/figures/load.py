@@ -5,7 +5,7 @@ from pathlib import Path
 from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, NullFormatter
 
-from tuner.analysis.run_results import Result, RunView
+from tuner.analysis.summary import RunSummary, TrialResult
 from tuner.config.load_level import Level, Rate, axis
 from tuner.metrics.catalogue import metric_heading
 from tuner.report.figures import style
@@ -18,10 +18,10 @@ DODGE = 0.02
 _NAME, _WORDS = "speedup_by_load", "Speed-up over no speculation by load"
 
 
-def speedup_by_load(findings: RunView, folder: Path) -> Drawn | None:
+def speedup_by_load(summary: RunSummary, folder: Path) -> Drawn | None:
     """Speed-ups with their intervals over concurrency, or the rate: of the best configuration over
     all, and of the fastest at each level. None where there is one level."""
-    shown = chosen(findings)
+    shown = chosen(summary)
     levels = sorted({level for each in shown for level in each.speedups})
     if len(levels) < 2:
         return None
@@ -39,17 +39,17 @@ def speedup_by_load(findings: RunView, folder: Path) -> Drawn | None:
     ax.set_xlabel(f"{what} per second" if axis(levels) == "rate" else "concurrency")
     ax.set_ylabel("speed-up, 95 % interval")
     style.legend(figure, ax, columns=1)
-    title = style.wrapped(f"Speed-up in {metric_heading(findings.metric)} by load", 90)
-    style.title(figure, title, findings.simulated)
+    title = style.wrapped(f"Speed-up in {metric_heading(summary.metric)} by load", 90)
+    style.title(figure, title, summary.simulated)
     return style.save(figure, folder, _NAME, _WORDS)
 
 
-def chosen(findings: RunView) -> list[Result]:
+def chosen(summary: RunSummary) -> list[TrialResult]:
     """The best candidate over all levels first, then the fastest of each level."""
-    there = [best.record.trial for best in findings.result.by_level.values()]
-    first = [findings.best.record.trial] if findings.best is not None else []
+    there = [best.record.trial for best in summary.by_level.values()]
+    first = [summary.best_candidate.record.trial] if summary.best_candidate is not None else []
     wanted = dict.fromkeys([*first, *there])
-    own = {e.record.trial: e for e in findings.ranked if e.record.trial in wanted and e.speedups}
+    own = {e.record.trial: e for e in summary.ranked if e.record.trial in wanted and e.speedups}
     return [own[trial] for trial in wanted if trial in own][:MOST]
 
 
@@ -58,7 +58,7 @@ def load(level: Level) -> float:
     return level.per_second if isinstance(level, Rate) else float(level)
 
 
-def _line(ax: Axes, each: Result, levels: list[Level], index: int, count: int) -> None:
+def _line(ax: Axes, each: TrialResult, levels: list[Level], index: int, count: int) -> None:
     span = load(levels[-1]) / load(levels[0])
     aside = span ** (DODGE * (index - (count - 1) / 2))
     found = [level for level in levels if level in each.speedups]

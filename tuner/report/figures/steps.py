@@ -8,25 +8,25 @@ from typing import Any
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 
-from tuner.analysis.run_results import Result, RunView
+from tuner.analysis.summary import RunSummary, TrialResult
 from tuner.config.load_level import Level, named
 from tuner.core.formatting import number
 from tuner.report.figures import style
 from tuner.report.figures.style import BLUE, GREY, MARKERS, SERIES, Drawn
 
 
-def tok_s_by_steps(findings: RunView, folder: Path) -> Drawn | None:
+def tok_s_by_steps(summary: RunSummary, folder: Path) -> Drawn | None:
     """Output tok/s of every configuration by its num_steps, with intervals.
 
     Joined are those that differ from the best in num_steps alone, the best of each count.
     """
-    metric, shown = findings.metric, _with_steps(findings.ranked)
-    levels = [n for n in findings.levels if any(c.metric(n, metric) for c in shown)]
+    metric, shown = summary.metric, _with_steps(summary.ranked)
+    levels = [n for n in summary.levels if any(c.metric(n, metric) for c in shown)]
     if not levels:
         return None
     figure, axes = style.panels(levels)
     for level, ax in axes:
-        base = findings.baseline.metric(level, metric) if findings.baseline else None
+        base = summary.no_speculation.metric(level, metric) if summary.no_speculation else None
         _by_steps(ax, series(shown, level, metric), base)
         if base is not None:
             style.baseline(ax, base, f"no\nspeculation\n{number(base)}")
@@ -34,15 +34,15 @@ def tok_s_by_steps(findings: RunView, folder: Path) -> Drawn | None:
         ax.set_ylabel("tokens per second")
     style.legend(figure, axes[0][1])
     words = "Output throughput" if metric == "output_tok_s" else "Decode speed"
-    style.title(figure, f"{words} by number of draft steps", findings.simulated)
+    style.title(figure, f"{words} by number of draft steps", summary.simulated)
     return style.save(figure, folder, "tok_s_by_steps", f"{words} by number of draft steps")
 
 
-def accept_length_by_steps(findings: RunView, folder: Path) -> Drawn | None:
+def accept_length_by_steps(summary: RunSummary, folder: Path) -> Drawn | None:
     """Accept length by num_steps at the lowest concurrency, a series for each eagle_topk."""
-    shown = _with_steps(findings.ranked)
+    shown = _with_steps(summary.ranked)
     level = next(
-        (n for n in findings.levels if any(c.metric(n, "accept_length") for c in shown)), None
+        (n for n in summary.levels if any(c.metric(n, "accept_length") for c in shown)), None
     )
     if level is None:
         return None
@@ -70,8 +70,8 @@ def accept_length_by_steps(findings: RunView, folder: Path) -> Drawn | None:
     _steps_axis(ax)
     ax.set_ylabel("accept length (tokens per verify)")
     style.legend(figure, ax)
-    where = f", {named(level)}" if len(findings.levels) > 1 else ""
-    style.title(figure, f"Accept length by number of draft steps{where}", findings.simulated)
+    where = f", {named(level)}" if len(summary.levels) > 1 else ""
+    style.title(figure, f"Accept length by number of draft steps{where}", summary.simulated)
     return style.save(
         figure, folder, "accept_length_by_steps", "Accept length by number of draft steps"
     )
@@ -81,7 +81,7 @@ MOST_DRAWN = 1000
 """Configurations in a figure, the best ones, beside those that are joined by a line."""
 
 
-def _with_steps(measured: Sequence[Result]) -> list[Result]:
+def _with_steps(measured: Sequence[TrialResult]) -> list[TrialResult]:
     """Those with steps; of very many the best, and what differs from the first in steps alone."""
     found = [c for c in measured if c.point is not None and c.point.num_steps is not None]
     if len(found) <= MOST_DRAWN:
@@ -91,7 +91,7 @@ def _with_steps(measured: Sequence[Result]) -> list[Result]:
     return [*found[:MOST_DRAWN], *rest]
 
 
-def _steps(measured: Result) -> int:
+def _steps(measured: TrialResult) -> int:
     assert measured.point is not None and measured.point.num_steps is not None
     return measured.point.num_steps
 
@@ -100,7 +100,7 @@ Dot = tuple[int, float, float, float]
 """num_steps, the value, and how far its interval reaches below and above; nan without one."""
 
 
-def series(shown: Sequence[Result], level: Level, metric: str) -> tuple[list[Dot], list[Dot]]:
+def series(shown: Sequence[TrialResult], level: Level, metric: str) -> tuple[list[Dot], list[Dot]]:
     """Those that differ from the first, the best, in num_steps alone (of a count the highest), in
     the order of num_steps; and all others."""
     best = shown[0].point
@@ -118,7 +118,7 @@ def series(shown: Sequence[Result], level: Level, metric: str) -> tuple[list[Dot
     return [joined[steps] for steps in sorted(joined)], others
 
 
-def _dot(each: Result, level: Level, metric: str) -> Dot | None:
+def _dot(each: TrialResult, level: Level, metric: str) -> Dot | None:
     value = each.metric(level, metric)
     low, high = each.metric(level, f"{metric}_low"), each.metric(level, f"{metric}_high")
     if value is None:
