@@ -77,6 +77,15 @@ def test_line_of_an_older_version_is_read(run: Run) -> None:
     assert found.asked is None and found.checks == [] and found.outputs == {}
 
 
+def test_line_with_the_proposal_of_an_older_version_is_read(run: Run) -> None:
+    """Older versions wrote what the search knew when it proposed the point."""
+    asked = {"number": 6, "after": 6, "along": [], "beside": [], "drawn": [[1, 0, 2]]}
+    line = full_record(1).model_dump() | {"asked": asked}
+    run.trials_file.write_text(json.dumps(line) + "\n")
+    (found,) = run.records()
+    assert found.asked == asked and found.at == full_record(1).at
+
+
 def test_secret_in_a_line_is_hidden_in_memory_too(run: Run) -> None:
     learn("tell-nobody-1234567", "API_KEY")
     argv = ["python", "--api-key", "tell-nobody-1234567", "é"]

@@ -23,9 +23,6 @@ from tuner.config.point import Point
 from tuner.core.errors import UserError
 from tuner.metrics.request_rate import SERVED
 
-# Parts of a ledger line that say where a trial was measured, and what was known when it was
-# proposed: needed where several are measured at a time.
-
 
 class PlaceLine(Strict):
     """One of several places that measure at the same time: a slot of this machine, another node."""
@@ -44,32 +41,6 @@ class PlaceLine(Strict):
     """No other place could be at work meanwhile."""
     slots: int | None = Field(default=None, ge=1)
     """How many the machine was split into then; None for other places."""
-
-
-class Before(Strict):
-    """A proposal that had no result yet when another one was made."""
-
-    number: int = Field(ge=0)
-    after: int = Field(ge=0)
-    along: list[dict[str, Any]] = Field(default_factory=list)
-
-
-class AskedLine(Strict):
-    """What the search knew when it proposed a candidate."""
-
-    number: int = Field(ge=0)
-    """Of the proposal, in the order in which they were made; lines are in the order in which they
-    ended."""
-    after: int = Field(ge=0)
-    """Candidates that were in the ledger by then."""
-    along: list[dict[str, Any]] = Field(default_factory=list)
-    """Points that launches which ran by then measured besides their own, and that were therefore
-    not to be proposed."""
-    beside: list[Before] = Field(default_factory=list)
-    """Proposals that ran by then: of one that a crash cut off there is no other trace."""
-    drawn: list[list[int]] = Field(default_factory=list)
-    """What the sampler drew for it: for each dimension of the space, which of its values. Without
-    it a resume must ask the sampler for all of that again."""
 
 
 def in_the_folder(value: str) -> str:
@@ -289,9 +260,8 @@ class TrialRecord(Strict):
     """Of the first launch that confirms: each candidate's objective by all measurements together,
     as the search had it then, by trial, as text. None elsewhere, where the search had no model that
     held, and in older ledgers."""
-    asked: AskedLine | None = None
-    """What the search knew when it proposed this point; None where that is all that stands above
-    this line."""
+    asked: dict[str, Any] | None = None
+    """Written by older versions to repeat their proposals on a resume. Nothing reads it."""
 
     @field_validator("point")
     @classmethod

@@ -15,12 +15,12 @@ from tuner.runs.run_folder import RunFolder, describe_missing_run
 
 
 class WorkerSettings(Strict):
-    """Of a run that is one of several workers on a search."""
+    """What a run keeps if it is one of several workers on a search."""
 
     study: str
-    """Its name in the shared storage, whose URL is not kept."""
+    """Name of the Optuna study; the storage's URL is not kept."""
     name: str
-    """Of this worker, among all."""
+    """Name of this worker among all."""
 
 
 class OtherWorker(Strict):
@@ -28,14 +28,14 @@ class OtherWorker(Strict):
 
     name: str
     candidates: int
-    """That it had measured."""
+    """Number of candidates that it had measured."""
     best: str | None = None
-    """The label of its fastest one; None where none had a figure."""
+    """Label of its fastest candidate; None if no candidate had a figure."""
     best_value: float | None = None
-    """Its objective: times that worker's own baseline."""
+    """Speed-up of that candidate against the worker's own baseline."""
 
     def also(self, point: Point, value: float | None) -> "OtherWorker":
-        """The same with one candidate more."""
+        """Return a copy with one candidate more."""
         update: dict[str, object] = {"candidates": self.candidates + 1}
         if value is not None and value > (self.best_value or 0.0):
             update |= {"best": point.label(), "best_value": value}
@@ -48,27 +48,29 @@ class FleetLine(Strict):
     study: str
     """The name of the Optuna study."""
     worker: str
-    """This one's name."""
+    """Name of this worker."""
     others: list[OtherWorker] = Field(default_factory=list)
 
     def with_others(self, others: list[OtherWorker]) -> "FleetLine":
-        """The same, as it is now."""
+        """Return a copy with these workers."""
         return self.model_copy(update={"others": others})
 
     @property
     def elsewhere(self) -> int:
-        """Candidates that others had measured."""
-        return sum(each.candidates for each in self.others)
+        """Number of candidates that others had measured."""
+        return sum(other.candidates for other in self.others)
 
     @property
     def first(self) -> OtherWorker | None:
-        """Who has the fastest candidate of the others; None where none has a figure."""
-        known = [each for each in self.others if each.best_value is not None]
-        return max(known, key=lambda each: each.best_value or 0.0, default=None)
+        """Return the other worker with the fastest candidate. Returns None if none has a figure."""
+        known = [other for other in self.others if other.best_value is not None]
+        return max(known, key=lambda other: other.best_value or 0.0, default=None)
 
     def faster(self, value: float | None) -> str | None:
-        """That another worker has a faster candidate than that, or than the baseline, in words
-        without names that Markdown reads; None where none has."""
+        """Report that another worker has a faster candidate than `value` and than the baseline.
+
+        Returns None if none has. The sentence has no names, which Markdown could interpret.
+        """
         first = self.first
         if first is None or (first.best_value or 0.0) <= max(value or 0.0, 1.0):
             return None
@@ -78,7 +80,7 @@ class FleetLine(Strict):
         )
 
     def words(self, candidates: int) -> str:
-        """For a report: who measured what; `candidates` are this run's own."""
+        """Describe for a report who measured what; `candidates` were measured in this run."""
         whose = f"one of {len(self.others) + 1} workers" if self.others else "the only worker"
         told = (
             f"{whose} on study {self.study} (this one is {self.worker}): {candidates} candidates "
@@ -93,13 +95,15 @@ class FleetLine(Strict):
 
 
 def write_fleet(run: RunFolder, line: FleetLine) -> None:
-    """Keep it in the run folder. Raises OSError."""
+    """Write the line to the run folder. Raises OSError."""
     write_json(run.fleet_file, line.model_dump())
 
 
 def read_fleet(path: Path) -> FleetLine | None:
-    """What `write_fleet` wrote; None where the run is no worker's. Raises UserError where the file
-    is broken."""
+    """Read what `write_fleet` wrote. Returns None if the run is not a worker's.
+
+    Raises UserError if the file is broken.
+    """
     try:
         return FleetLine.model_validate_json(read_bytes(path))
     except FileNotFoundError:
