@@ -12,7 +12,8 @@ from tuner.engines import make_engine
 from tuner.execution.executor import InlineExecutor, LaunchFuture
 from tuner.execution.launch import LaunchJob, lost, portable
 from tuner.execution.progress import Phase
-from tuner.execution.trial import TrialRequest, TrialRunner
+from tuner.execution.recording import TrialRequest
+from tuner.execution.trial import TrialRunner
 from tuner.runner.sweep_run import begin_run
 from tuner.runs.records import PlaceLine
 from tuner.server.memory import MemoryGuard

@@ -17,7 +17,8 @@ from tuner.config.loader import load_sweep
 from tuner.config.point import Point
 from tuner.core.errors import Failure
 from tuner.engines import make_engine
-from tuner.execution.trial import TrialRequest, TrialRunner
+from tuner.execution.recording import TrialRequest
+from tuner.execution.trial import TrialRunner
 from tuner.metrics.catalogue import summarise
 from tuner.metrics.level_metrics import gpu_figures
 from tuner.metrics.samples_file import read_samples

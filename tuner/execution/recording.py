@@ -1,4 +1,4 @@
-"""What is recorded of a trial: its samples, its ledger line. Only who holds the run does this."""
+"""Records of trials: samples and ledger lines. Only the process that holds the run writes them."""
 
 import os
 from collections.abc import Iterable, Mapping, Sequence
@@ -6,11 +6,13 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from tuner.config.load_level import Level, at
+from tuner.config.point import Point
 from tuner.config.schema import Sweep
 from tuner.config.synthetic import no_output_to_compare
 from tuner.config.task_dataset import last_number
 from tuner.core import formatting
 from tuner.core.errors import EngineFailure
+from tuner.execution.early_stopping import Race
 from tuner.execution.launch import LaunchContext, LaunchResult, phase_config
 from tuner.execution.measurement import PointMeasurement, Windows
 from tuner.execution.progress import Phase
@@ -33,6 +35,7 @@ from tuner.runs.records import (
     OutputCounts,
     OutputsLine,
     PlaceLine,
+    Role,
     TaskLine,
     TrialRecord,
 )
@@ -42,46 +45,68 @@ from tuner.search.decision import Decision
 
 
 @dataclass(frozen=True)
+class TrialRequest:
+    """What to measure, and why."""
+
+    role: Role
+    point: Point | None
+    """None: no speculation."""
+    decision: Decision | None = None
+    """The search's reason for the first point, if it gave one."""
+    switch_failure: str | None = None
+    """Why the point is not measured in a shared launch, if one failed."""
+    race: Race | None = None
+    """Whom the points are raced against, and among each other; None: every window is measured."""
+    held_out: bool = False
+    """Measure the point also on prompts that no candidate is chosen on."""
+    smoothed: Mapping[int, float] = field(default_factory=dict)
+    """Objectives of candidates by all measurements together, by trial, that the choice of this one
+    rests on."""
+    along: tuple[Point, ...] = field(default=(), kw_only=True)
+    """Further points of its block, to measure in the same launch."""
+    is_proposed: bool = field(default=True, kw_only=True)
+    """False if the search proposed none of the points: the rest of a launch that was cut off."""
+
+
+@dataclass(frozen=True)
 class RecordInput:
-    """What a ledger line is made of, beside what the run knows."""
+    """Everything that a record is made of, besides what the run knows."""
 
     phase: Phase
     """The trial's number, role and point."""
     started: str
-    attempt: LaunchResult
-    """The launch that it ends with."""
+    result: LaunchResult
+    """The launch that the trial ends with."""
     failure: EngineFailure | None
     baseline: Windows | None
-    """Gives each level its speed-up, where there is one."""
-    retried: tuple[EngineFailure, ...] = ()
-    """Launches before that failed."""
-    crowded: tuple[str, ...] = ()
-    """What others held of the GPUs before the launch."""
-    proposed: bool = True
-    switch_failure: str | None = None
-    decision: Decision | None = None
-    smoothed: Mapping[int, float] = field(default_factory=dict)
-    """See `TrialRequest`."""
+    """Gives each level its speed-up, if there is one."""
+    retried: tuple[EngineFailure, ...]
+    """Failures of the launches before."""
+    gpus_in_use: tuple[str, ...]
+    """What other processes held of the GPUs before the first launch."""
+    request: TrialRequest
+    """What was requested of this point."""
 
     @property
     def taken(self) -> PointMeasurement:
         """What was measured of the point."""
-        return self.attempt.taken.get(self.phase.point, PointMeasurement())
+        return self.result.taken.get(self.phase.point, PointMeasurement())
 
 
 @dataclass(frozen=True)
 class TrialRecorder(LaunchContext):
-    """A rig, and the run whose ledger tells what it measured."""
+    """What every launch of a run shares, and the run whose ledger gets the records."""
 
     run: Run
     random_words: str | None = field(default=None, kw_only=True)
-    """What shows that the prompts are no text; None where they are."""
+    """Evidence that the prompts are no text; None if they are text."""
     answers: Mapping[str, float] = field(default_factory=dict, kw_only=True)
-    """What is right, by question of the task."""
+    """The right answers, by question of the task."""
 
     def book(self, entry: RecordInput) -> TrialRecord:
-        """The ledger line of a trial; its samples are on the disk when this returns."""
-        phase, attempt, failure = entry.phase, entry.attempt, entry.failure
+        """Return the record of a trial. Its samples are on the disk then."""
+        phase, result, failure = entry.phase, entry.result, entry.failure
+        request = entry.request
         samples = None
         if entry.taken.windows:
             samples = self.run.samples_file(phase.trial)
@@ -92,13 +117,14 @@ class TrialRecorder(LaunchContext):
             outputs = comparable_outputs(self.sweep, entry.baseline, entry.taken.windows)
             checks += far_note(outputs)
         checks += [note(s.reason, "note", s.words) for s in entry.taken.stopped.values()]
-        if attempt.stop_failure is not None:
-            checks.append(note("stop", "doubt", str(attempt.stop_failure)))
+        if result.stop_failure is not None:
+            checks.append(note("stop", "doubt", str(result.stop_failure)))
         checks += retries(entry.retried)
-        checks += version_doubt(self.run.ledger(), attempt)
-        checks += [note("GPU memory", "doubt", f"{e}, before the launch") for e in entry.crowded]
-        if entry.switch_failure is not None:
-            message = f"a launch for several chain lengths failed: {entry.switch_failure}"
+        checks += version_doubt(self.run.ledger(), result)
+        for process in entry.gpus_in_use:
+            checks.append(note("GPU memory", "doubt", f"{process}, before the launch"))
+        if request.switch_failure is not None:
+            message = f"a launch for several chain lengths failed: {request.switch_failure}"
             checks.append(note("step switch", "note", message))
         seconds = entry.taken.seconds
         return TrialRecord(
@@ -108,30 +134,30 @@ class TrialRecorder(LaunchContext):
             outcome=count_outcome(failure),
             failure=None if failure is None else failure.label.value,
             message=None if failure is None else failure.message,
-            engine=SIMULATED if SIMULATED in (attempt.info or {}) else self.engine.name,
-            engine_version=attempt.engine_version,
-            launch_id=attempt.launch_id,
-            launch_s=attempt.launch_s,
+            engine=SIMULATED if SIMULATED in (result.info or {}) else self.engine.name,
+            engine_version=result.engine_version,
+            launch_id=result.launch_id,
+            launch_s=result.launch_s,
             command=self._command(phase),
             started=entry.started,
             measured_s=None if seconds is None else round(seconds, 3),
             metrics=metrics,
             checks=checks,
             samples=None if samples is None else self.run.relative(samples),
-            warm_steps=list(attempt.warm_steps),
-            proposed=entry.proposed,
-            switch_failure=entry.switch_failure,
-            decision=_written(entry.decision),
+            warm_steps=list(result.warm_steps),
+            proposed=request.is_proposed,
+            switch_failure=request.switch_failure,
+            decision=_written(request.decision),
             held_out=self._held_out(entry),
             broken=broken_limits(metrics, self.sweep.search, entry.baseline),
             outputs=outputs,
             task=None if failure is not None else self._task(phase, entry.taken.task),
-            place=entry.attempt.place,
-            smoothed={str(trial): value for trial, value in entry.smoothed.items()} or None,
+            place=entry.result.place,
+            smoothed={str(trial): value for trial, value in request.smoothed.items()} or None,
         )
 
     def _task(self, phase: Phase, window: Window | None) -> TaskLine | None:
-        """The task's score; its answers are on the disk when this returns."""
+        """Return the task's score. Its answers are on the disk then."""
         if window is None:
             return None
         file = self.run.samples_file(phase.trial, "task")
@@ -141,8 +167,10 @@ class TrialRecorder(LaunchContext):
         return scored(self.sweep, self.answers, window, before, self.run.relative(file))
 
     def _held_out(self, entry: RecordInput) -> HeldOut | None:
-        """What was measured on prompts that no candidate is chosen on, beside the last baseline's
-        on them; their samples are on the disk when this returns."""
+        """Return the metrics on prompts that no candidate is chosen on.
+
+        Speed-ups are over the last baseline's windows on them. Their samples are on the disk then.
+        """
         windows, phase = entry.taken.held_out, entry.phase
         if not windows or entry.failure is not None:
             return None
@@ -157,22 +185,24 @@ class TrialRecorder(LaunchContext):
         return HeldOut(prompts=len(names), metrics=metrics, samples=self.run.relative(path))
 
     def _beside(self, entry: RecordInput, level: Level) -> Interval | None:
-        """How others slow its place down, where a candidate had some beside it."""
-        place = entry.attempt.place
+        """Return how much concurrent servers slow down the place of a candidate, if it had some."""
+        place = entry.result.place
         if place is None or place.alone or entry.phase.role != "candidate":
             return None
         return interference(self.run.ledger(), place, level)
 
     def _command(self, phase: Phase) -> dict[str, Any] | None:
-        """The point's own launch, also where it was measured in a shared one."""
+        """Return the command of the point's own launch, even if it was measured in a shared one."""
         command = self.engine.command(phase_config(self.sweep, phase))
         return command.to_json() if command.argv else None
 
     def _figures(
         self, entry: RecordInput, taken: Windows | None = None
     ) -> tuple[dict[str, dict[str, Any]], list[dict[str, str]]]:
-        """Metrics by concurrency and doubts about them; none of a failed trial. `taken`: of other
-        windows than the trial's usual ones."""
+        """Return metrics by concurrency and warnings about them. A failed trial has none.
+
+        `taken` has other windows than the trial's usual ones.
+        """
         measured = entry.taken.windows if taken is None else taken
         metrics: dict[str, dict[str, Any]] = {}
         checks: list[dict[str, str]] = []
@@ -196,7 +226,7 @@ class TrialRecorder(LaunchContext):
                 ratio = beside(speedup(baseline[level], windows, metric), known)
                 figures |= {**speedup_figures(ratio), **slot_figures(known)}
                 if known is not None:
-                    checks.append(beside_note(entry.attempt.place, level, known))
+                    checks.append(beside_note(entry.result.place, level, known))
             metrics[str(level)] = figures
         for level, context in contexts.items():
             context = replace(context, served=served_elsewhere(metrics, str(level)))
@@ -214,9 +244,9 @@ def retries(failures: Iterable[EngineFailure]) -> list[dict[str, str]]:
     return [note("retried", "note", f"a launch failed before: {each}") for each in failures]
 
 
-def version_doubt(ledger: Ledger, attempt: LaunchResult) -> list[dict[str, str]]:
-    """Another release than the baseline's, as after an upgrade before a resume."""
-    first, later = ledger.baseline, attempt.engine_version
+def version_doubt(ledger: Ledger, result: LaunchResult) -> list[dict[str, str]]:
+    """Return a check if the release differs from the baseline's, as after an upgrade."""
+    first, later = ledger.baseline, result.engine_version
     if first is None or later is None or first.engine_version == later:
         return []
     message = f"measured with {later}, the baseline with {first.engine_version}: begin a new run"
@@ -224,7 +254,7 @@ def version_doubt(ledger: Ledger, attempt: LaunchResult) -> list[dict[str, str]]
 
 
 def beside_note(place: PlaceLine | None, level: Level, known: Interval) -> dict[str, str]:
-    """A place whose servers are surely slower, or faster, while others run."""
+    """Return the check of a place whose servers are slower, or faster, while others run."""
     name = "its place" if place is None else place.name
     message = (
         f"with servers beside it {name} serves no speculation at {formatting.ratio(known)} times "
@@ -243,7 +273,7 @@ NONE_KEPT = "no complete output with token ids on both sides"
 def comparable_outputs(
     sweep: Sweep, baseline: Windows, measured: Windows
 ) -> dict[str, OutputsLine]:
-    """By concurrency, as text; {} where `measure.outputs` is `ignore`."""
+    """Return comparisons by concurrency; {} if `measure.outputs` is `ignore`."""
     if sweep.measure.outputs == "ignore":
         return {}
     why = no_output_to_compare(sweep, os.environ)
@@ -295,7 +325,7 @@ def scored(
     baseline: TaskLine | None,
     file: str,
 ) -> TaskLine:
-    """The score of a task's answers, against the baseline's where that has one."""
+    """Return the score of a task's answers, compared with the baseline's if that has one."""
     said = {sample.prompt_id: sample for sample in window.samples if sample.error is None}
     marks = "".join(
         mark(right, None if sample is None else last_number(sample.text or ""), sample is None)

@@ -7,7 +7,7 @@ measure gets launches of its own.
 """
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Generic, Protocol, TypeVar
@@ -17,44 +17,18 @@ from tuner.config.point import Point
 from tuner.config.random_text import describe_random_text
 from tuner.config.synthetic import made_up
 from tuner.core.errors import EngineFailure
-from tuner.execution.early_stopping import Race
 from tuner.execution.executor import Executor, InlineExecutor, LaunchFuture
 from tuner.execution.launch import ATTEMPTS, LaunchJob, LaunchResult
 from tuner.execution.measurement import Windows
 from tuner.execution.progress import Phase
-from tuner.execution.recording import RecordInput, TrialRecorder
+from tuner.execution.recording import RecordInput, TrialRecorder, TrialRequest
 from tuner.execution.request_plan import plan_requests
 from tuner.loadgen.client import beside_others, first_cause
 from tuner.metrics.samples import Request
 from tuner.runs.records import Role, TrialRecord
 from tuner.runs.run import Run
-from tuner.search.decision import Decision
 from tuner.server.base import Engine
 from tuner.server.process import interrupts_deferred
-
-
-@dataclass(frozen=True)
-class TrialRequest:
-    """What to measure, and why."""
-
-    role: Role
-    point: Point | None
-    """None: no speculation."""
-    decision: Decision | None = None
-    """The search's reason for the first point, if it gave one."""
-    switch_failure: str | None = None
-    """Why the point is not measured in a shared launch, if one failed."""
-    race: Race | None = None
-    """Whom the points are raced against, and among each other; None: every window is measured."""
-    held_out: bool = False
-    """Measure the point also on prompts that no candidate is chosen on."""
-    smoothed: Mapping[int, float] = field(default_factory=dict)
-    """Objectives of candidates by all measurements together, by trial, that the choice of this one
-    rests on."""
-    along: tuple[Point, ...] = field(default=(), kw_only=True)
-    """Further points of its block, to measure in the same launch."""
-    is_proposed: bool = field(default=True, kw_only=True)
-    """False if the search proposed none of the points: the rest of a launch that was cut off."""
 
 
 @dataclass(frozen=True)
@@ -220,14 +194,12 @@ class SingleTrial:
         entry = RecordInput(
             phase=Phase(runner.run.ledger().next_trial, role, point, "stopping"),
             started=self._started,
-            attempt=result,
+            result=result,
             failure=failure,
             baseline=self._baseline,
             retried=tuple(self._retried),
-            crowded=in_use,
-            switch_failure=request.switch_failure,
-            decision=request.decision,
-            smoothed=request.smoothed,
+            gpus_in_use=in_use,
+            request=request,
         )
         record = runner.book(entry)
         runner.run.append(record)
@@ -236,14 +208,14 @@ class SingleTrial:
 
 
 def _as_it_is(
-    engine: Engine, attempt: LaunchResult, role: Role, point: Point | None
+    engine: Engine, result: LaunchResult, role: Role, point: Point | None
 ) -> tuple[Role, Point | None]:
     """Return what a server that somebody else launched turned out to be, once it has answered."""
-    if attempt.info is None:
+    if result.info is None:
         return role, point
-    own = engine.running_point(attempt.info)
-    if point in attempt.taken:
-        attempt.taken[own] = attempt.taken.pop(point)
+    own = engine.running_point(result.info)
+    if point in result.taken:
+        result.taken[own] = result.taken.pop(point)
     return "baseline" if own is None else "candidate", own
 
 
@@ -323,18 +295,18 @@ class SharedTrial:
         trial, booked = runner.run.ledger().next_trial, list[TrialRecord]()
         for point in (point for point in self._points if point in self._measured):
             result, before = self._measured[point]
-            is_first = point == self._points[0]
+            single = replace(request, point=point, switch_failure=self._why)
+            if point != self._points[0]:
+                single = replace(single, is_proposed=False, decision=None)
             entry = RecordInput(
                 phase=Phase(trial + len(booked), request.role, point, "stopping"),
                 started=self._started,
-                attempt=result,
+                result=result,
                 failure=None,
                 baseline=self._baseline,
                 retried=before,
-                crowded=self._gpus_in_use or (),
-                proposed=request.is_proposed and is_first,
-                switch_failure=self._why,
-                decision=request.decision if is_first else None,
+                gpus_in_use=self._gpus_in_use or (),
+                request=single,
             )
             booked.append(runner.book(entry))
         runner.run.append(*booked)

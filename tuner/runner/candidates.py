@@ -4,7 +4,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 
 from tuner.config.point import Point
-from tuner.execution.trial import SharedTrial, SingleTrial, TrialPool, TrialRequest
+from tuner.execution.recording import TrialRequest
+from tuner.execution.trial import SharedTrial, SingleTrial, TrialPool
 from tuner.runner.closing import (
     baseline_in_the_middle,
     close,

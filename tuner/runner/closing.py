@@ -10,13 +10,13 @@ from tuner.analysis.winner import (
     next_confirmation,
     pooled_figures,
 )
+from tuner.execution.recording import TrialRequest
 from tuner.execution.schedule import (
     closing_launches,
     confirms,
     is_due_at_the_end,
     is_due_in_the_middle,
 )
-from tuner.execution.trial import TrialRequest
 from tuner.runner.context import SearchContext, sweep_progress
 from tuner.runs.ledger import Ledger
 from tuner.runs.records import TrialRecord

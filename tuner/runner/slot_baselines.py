@@ -2,7 +2,8 @@
 
 from collections.abc import Iterable
 
-from tuner.execution.trial import SingleTrial, TrialPool, TrialRequest
+from tuner.execution.recording import TrialRequest
+from tuner.execution.trial import SingleTrial, TrialPool
 from tuner.runner.context import SearchContext, sweep_progress
 from tuner.runs.records import TrialRecord
 from tuner.runs.slot_interference import describe_slots

@@ -5,9 +5,10 @@ from tuner.config.prompts import needed_to_hold_out
 from tuner.config.space import Space
 from tuner.execution.measurement import Windows
 from tuner.execution.progress import Progress, SweepProgress
+from tuner.execution.recording import TrialRequest
 from tuner.execution.schedule import confirms
 from tuner.execution.step_blocks import Blocks
-from tuner.execution.trial import TrialRequest, TrialRunner
+from tuner.execution.trial import TrialRunner
 from tuner.metrics.samples_file import read_samples
 from tuner.runner.budget import STOPPED, Budget, Clock, Pace
 from tuner.runner.candidates import search_candidates

@@ -10,7 +10,7 @@ from tuner.core.errors import EngineFailure, Failure
 from tuner.engines import make_engine
 from tuner.execution.launch import LaunchJob
 from tuner.execution.progress import Phase
-from tuner.execution.trial import TrialRequest
+from tuner.execution.recording import TrialRequest
 from tuner.server.base import ServerConfig, server_config
 from tuner.server.memory import MemoryGuard
 
