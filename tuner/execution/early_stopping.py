@@ -25,22 +25,22 @@ which would lend it theirs, are quieter."""
 
 @dataclass(frozen=True)
 class Race:
-    """Whom a launch's points are raced against."""
+    """The measurements that a launch's points are raced against."""
 
     rival: Windows
-    """The incumbent's: the best candidate so far, or the baseline where that is faster."""
+    """Windows of the best candidate so far, or of the baseline if that is faster."""
     name: str
-    """What notes call the incumbent."""
+    """Name of the rival in notes."""
     baseline: Windows
     spreads: Mapping[Level, WindowSpread]
     """By concurrency, from the run's earlier launches."""
     whole: Point | None = None
-    """A point that runs no race."""
+    """A point that is measured whole."""
 
     def judge(
         self, sweep: Sweep, level: Level, lanes: Mapping[Point | None, PointMeasurement]
     ) -> dict[Point | None, Stop]:
-        """Points of `lanes`, all with as many windows at this level, that are clearly slower."""
+        """Return the points that are clearly slower. All have as many windows at this level."""
         found = {
             point: self._slower(sweep, level, point, lanes)
             for point in lanes
@@ -51,7 +51,7 @@ class Race:
     def unsettled(
         self, sweep: Sweep, lanes: Mapping[Point | None, PointMeasurement]
     ) -> list[Point | None]:
-        """Points that were slower at a level and yet are not behind in the objective."""
+        """Return the points that were slower at a level but are not behind in the objective."""
         whole = [taken.windows for taken in lanes.values() if not taken.slower_at]
         values = [self._value(sweep, each) for each in (self.rival, *whole)]
         best = max((value for value in values if value is not None), default=math.inf)
@@ -70,7 +70,7 @@ class Race:
         point: Point | None,
         lanes: Mapping[Point | None, PointMeasurement],
     ) -> Stop | None:
-        """Against the incumbent, and against the fastest of those that share the launch."""
+        """Compare a point with the rival, and with the fastest point of the same launch."""
         metric = sweep.search.objective.metric
         own, count = lanes[point].windows[level], lanes[point].count(level)
         if count < MIN_WINDOWS:
@@ -95,7 +95,7 @@ class Race:
         return None
 
     def _value(self, sweep: Sweep, windows: Windows) -> float | None:
-        """The objective; None where a level has no figure."""
+        """Return the objective, or None if a level has no figure."""
         metric, ratios = sweep.search.objective.metric, {}
         for level, baseline in self.baseline.items():
             above, below = pooled(windows.get(level, ()), metric), pooled(baseline, metric)
@@ -106,7 +106,7 @@ class Race:
 
 
 def is_precise_enough(sweep: Sweep, level: Level, taken: PointMeasurement) -> Stop | None:
-    """Why a level needs no further window though nobody is faster: `measure.target_width`."""
+    """Return why a level is precise enough by `measure.target_width`, or None if it is not."""
     target, metric = sweep.measure.target_width, sweep.search.objective.metric
     width = half_width(taken.windows[level], metric) if target is not None else None
     if target is None or width is None or width > target:

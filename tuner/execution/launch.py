@@ -165,7 +165,7 @@ class LaunchContext:
         return result
 
     def is_complete(self, taken: PointMeasurement | None) -> bool:
-        """Every window of every level is there, or was left out in a race."""
+        """Return True if every window of every level is there, or was left out in a race."""
         repeats = self.sweep.measure.windows
         return taken is not None and all(
             taken.count(level) == repeats or level in taken.stopped for level in self.requests
@@ -174,7 +174,7 @@ class LaunchContext:
     def _load(
         self, server: Server, phases: Sequence[Phase], attempt: LaunchResult, race: Race | None
     ) -> None:
-        """Every level's warm-ups and windows. Raises EngineFailure."""
+        """Measure every level. Raises EngineFailure."""
         for phase in phases:
             attempt.taken[phase.point] = PointMeasurement()
         self._levels(server, phases, attempt, race)
@@ -186,7 +186,7 @@ class LaunchContext:
             self._ask(server, phases[0], attempt)
 
     def _load_held_out(self, server: Server, phase: Phase, attempt: LaunchResult) -> None:
-        """As many windows of the other prompts, on the warm server. Raises EngineFailure."""
+        """Measure as many windows of the held-out prompts. Raises EngineFailure."""
         taken = attempt.taken[phase.point]
         for level, requests in self.held_out.items():
             windows = taken.count(level)
@@ -201,7 +201,7 @@ class LaunchContext:
     def _levels(
         self, server: Server, phases: Sequence[Phase], attempt: LaunchResult, race: Race | None
     ) -> None:
-        """The windows that are missing, level by level. Raises EngineFailure."""
+        """Measure the windows that are missing, level by level. Raises EngineFailure."""
         repeats, taken = self.sweep.measure.windows, attempt.taken
         for place, level in enumerate(self.requests):
             phases = [replace(p, concurrency=level, window=None, windows=None) for p in phases]
@@ -221,7 +221,7 @@ class LaunchContext:
     def _stops(
         self, level: Level, lanes: Mapping[Point | None, PointMeasurement], race: Race | None
     ) -> dict[Point | None, Stop]:
-        """Points that need no further window at the level."""
+        """Return the points that need no further window at the level, and why."""
         each = {
             point: is_precise_enough(self.sweep, level, taken) for point, taken in lanes.items()
         }
@@ -229,7 +229,7 @@ class LaunchContext:
         return stops if race is None else {**stops, **race.judge(self.sweep, level, lanes)}
 
     def _warm_up(self, server: Server, phase: Phase, attempt: LaunchResult) -> None:
-        """Requests at the phase's level that are not counted. Raises EngineFailure."""
+        """Send requests at the phase's level that are not counted. Raises EngineFailure."""
         assert phase.concurrency is not None
         level = phase.concurrency
         requests = warm_up(self.sweep, level, self.requests[level])
@@ -242,7 +242,7 @@ class LaunchContext:
         attempt.taken[phase.point].warming_s += time.monotonic() - began
 
     def _measure(self, server: Server, phase: Phase, attempt: LaunchResult) -> None:
-        """A window at the phase's level. Raises EngineFailure."""
+        """Measure a window at the phase's level. Raises EngineFailure."""
         level = phase.concurrency
         assert level is not None
         began = time.monotonic()
@@ -255,7 +255,7 @@ class LaunchContext:
         attempt.taken[phase.point].add(level, window, time.monotonic() - began)
 
     def _ask(self, server: Server, phase: Phase, attempt: LaunchResult) -> None:
-        """The task, once, at the lowest concurrency. Raises EngineFailure."""
+        """Send the task once, at the lowest concurrency. Raises EngineFailure."""
         level = min(self.requests)
         self.report(replace(phase, doing="measuring", concurrency=level))
         server.flush_cache()
@@ -279,8 +279,11 @@ class LaunchContext:
         server.set_steps(chain_length(phase.point))
 
     def _kept(self, phase: Phase) -> Kept:
-        """What stays of a window's answers: the first window's, which the comparison needs, and
-        the ids of the baseline's other windows, which say how far it repeats itself."""
+        """Return what is kept of a window's answers.
+
+        The comparison of outputs needs the first window's, and the ids of the baseline's other
+        windows, which show how far the baseline repeats itself.
+        """
         if self.sweep.measure.outputs == "ignore":
             return "nothing"
         if phase.window == 1:
@@ -340,7 +343,7 @@ def gpus_in_use(sweep: Sweep, config: ServerConfig) -> tuple[str, ...]:
 
 
 def phase_config(sweep: Sweep, phase: Phase) -> ServerConfig:
-    """The server of a phase's point with a launch of its own."""
+    """Return the server of a phase's point in a launch of its own."""
     if phase.role == "plain" and phase.point is not None:
         return plain_config(sweep, phase.point)
     return server_config(sweep, phase.point)
@@ -367,7 +370,7 @@ def _stop(server: Server, attempt: LaunchResult) -> None:
 
 
 def _tell_death(server: Server) -> None:
-    """Raises the cause of death of a server that is about to be seen dead.
+    """Raise the cause of death of a server that is about to be seen dead.
 
     Its sockets break a moment before its exit status can be read; what the clients saw of that is
     not the cause.
@@ -379,7 +382,7 @@ def _tell_death(server: Server) -> None:
 
 
 class LaunchTurn(Protocol):
-    """A prompt, or the request that it becomes."""
+    """A prompt, or its request."""
 
     @property
     def follows(self) -> bool: ...
@@ -389,7 +392,7 @@ _Turn = TypeVar("_Turn", bound=LaunchTurn)
 
 
 def load_at(sweep: Sweep, level: Level) -> Load:
-    """How a window's requests are sent at one concurrency."""
+    """Return how a window's requests are sent at one concurrency."""
     workload = sweep.workload
     return Load(
         concurrency=workload.streams(level),
@@ -403,7 +406,7 @@ def load_at(sweep: Sweep, level: Level) -> Load:
 
 
 def warm_up(sweep: Sweep, level: Level, requests: Sequence[_Turn]) -> tuple[_Turn, ...]:
-    """What is sent before the level's windows, of `requests`, round and round where they are fewer.
+    """Return what is sent before the level's windows. `requests` are repeated if they are too few.
 
     Every stream gets one: kernels are compiled for the batch that they first see, and with fewer
     requests than streams that would be the first window's.
@@ -415,6 +418,6 @@ def warm_up(sweep: Sweep, level: Level, requests: Sequence[_Turn]) -> tuple[_Tur
 
 
 def _filling(requests: Sequence[LaunchTurn], streams: int) -> int:
-    """The first so many requests have one for every stream: a conversation's turns share one."""
+    """Return how many requests fill every stream. Turns of a conversation share one stream."""
     begin = [at for at, request in enumerate(requests) if not request.follows]
     return begin[min(streams, len(begin)) - 1] + 1

@@ -1,4 +1,4 @@
-"""What a launch has brought of a point: windows, and why some of them were left out."""
+"""Measurements of one point in one launch: windows, and why some of them were left out."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -16,13 +16,13 @@ class Stop:
     """Why a level of a point has fewer windows than `measure.windows`."""
 
     reason: Literal["slower", "tight"]
-    """The name of the check; `ledger.record.SLOWER` is the first."""
+    """The name of the check; `records.SLOWER` is the first."""
     words: str
 
 
 @dataclass
 class PointMeasurement:
-    """What one launch has brought of one point so far."""
+    """What one launch has measured of one point so far."""
 
     windows: dict[Level, list[Window]] = field(default_factory=dict)
     held_out: dict[Level, list[Window]] = field(default_factory=dict)
@@ -30,24 +30,24 @@ class PointMeasurement:
     stopped: dict[Level, Stop] = field(default_factory=dict)
     """Levels that need no further window."""
     seconds: float | None = None
-    """Of load, warm-up included, to the end of the last window; None before the first."""
+    """Seconds of load, warm-up included, to the end of the last window. None before the first."""
     warming_s: float = 0.0
-    """Of warm-up that no window has followed yet."""
+    """Seconds of warm-up that no window has followed yet."""
     task: Window | None = None
-    """The task's answers, where it was sent."""
+    """The task's answers, if the task was sent."""
 
     def add(self, level: Level, window: Window, seconds: float) -> None:
-        """A window that was measured, and how long it took with what goes around it."""
+        """Add a window. `seconds` has its time with everything around it."""
         self.windows.setdefault(level, []).append(window)
         self.seconds = (self.seconds or 0.0) + self.warming_s + seconds
         self.warming_s = 0.0
 
     def count(self, level: Level) -> int:
-        """Windows at a level."""
+        """Return the number of windows at a level."""
         return len(self.windows.get(level, ()))
 
     def is_due(self, level: Level, number: int) -> bool:
-        """Whether the window of that number, from 1, is still to be measured."""
+        """Return True if the window of that number, from 1, is still to be measured."""
         return level not in self.stopped and number > self.count(level)
 
     @property
@@ -56,6 +56,6 @@ class PointMeasurement:
         return [level for level, stop in self.stopped.items() if stop.reason == "slower"]
 
     def go_on(self) -> None:
-        """Take the levels that were stopped for being slower as not stopped."""
+        """Continue the levels that were stopped for being slower."""
         for level in self.slower_at:
             del self.stopped[level]

@@ -1,4 +1,4 @@
-"""Which prompts a run sends, level by level; decided by the sweep file and its prompts alone."""
+"""The prompts that a run sends at each level. The sweep file and its prompts decide."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,26 +12,26 @@ from tuner.runs.latency_limits import format_limits
 
 @dataclass(frozen=True)
 class Sent:
-    """The prompts of one window by level; what fewer requests take is how that of more begins."""
+    """The prompts of one window by level. A smaller window is the beginning of a larger one."""
 
     chosen_on: Mapping[Level, tuple[Prompt, ...]]
     unseen: Mapping[Level, tuple[Prompt, ...]]
-    """Of prompts that no candidate is chosen on; () at each level where there are too few."""
+    """Prompts that no candidate is chosen on; () at each level if there are too few."""
 
     @property
     def used(self) -> int:
-        """Prompts that a window has at most: with `turns: all` fewer than its requests."""
+        """The most prompts of a window. With `turns: all` they are fewer than its requests."""
         return max(sum(not each.follows for each in some) for some in self.chosen_on.values())
 
     @property
     def conversations(self) -> frozenset[str]:
-        """Ids of the conversations that every turn is sent of."""
+        """Ids of the conversations of which every turn is sent."""
         every = (*self.chosen_on.values(), *self.unseen.values())
         return frozenset(each.id.rpartition("#")[0] for some in every for each in some)
 
 
 def between_turns(loaded: LoadedSweep) -> tuple[Prompt, ...]:
-    """The conversations that are sent and have no answers of their own."""
+    """Return the conversations that are sent and have no answers of their own."""
     if loaded.sweep.workload.turns != "all" or all(map(has_answers, loaded.prompts)):
         return ()
     wanted = plan_requests(loaded).conversations
@@ -39,13 +39,13 @@ def between_turns(loaded: LoadedSweep) -> tuple[Prompt, ...]:
 
 
 def writes_answers(loaded: LoadedSweep) -> bool:
-    """Whether a launch before all others has to write what stands between turns."""
+    """Return True if a first launch has to write the answers between turns."""
     given = {each.id for each in loaded.answers}
     return any(each.id not in given for each in between_turns(loaded))
 
 
 def plan_requests(loaded: LoadedSweep) -> Sent:
-    """What is sent of the sweep's prompts."""
+    """Return the prompts to send."""
     workload = loaded.sweep.workload
     counts = {level: workload.requests_at(level) for level in workload.levels}
     streams = {n: 1 if workload.rate(n) else workload.streams(n) for n in counts}
@@ -62,7 +62,7 @@ def plan_requests(loaded: LoadedSweep) -> Sent:
 
 
 def describe_load(loaded: LoadedSweep) -> str:
-    """`16 requests a window come at 2, 4 requests/s, at most 256 open; limits: ...`."""
+    """Return `16 requests a window come at 2, 4 requests/s, at most 256 open; limits: ...`."""
     workload, limits = loaded.sweep.workload, loaded.sweep.search.limits
     words = f"{workload.requests} request{'s' * (workload.requests != 1)} a window"
     if workload.request_rate is None:

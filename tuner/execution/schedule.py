@@ -1,6 +1,6 @@
 """When the baseline is launched again: in the middle of the candidates, and after the last one.
 
-Decided from the ledger alone, so a resumed run launches it where an undisturbed one would have.
+The ledger alone decides, so a resumed run launches it where an undisturbed run would have.
 """
 
 from collections.abc import Sequence
@@ -14,12 +14,12 @@ FEW = 8
 
 
 def launches_again(launches: int, expected: int) -> int:
-    """Further launches of the baseline in a run whose candidates take so many."""
+    """Return the further launches of the baseline if the candidates take `expected` launches."""
     return launches - 1 if expected >= FEW else min(launches, 2) - 1
 
 
 def is_due_in_the_middle(ledger: Ledger, launches: int, expected: int) -> bool:
-    """Before the next candidate: half of the launches that the run expects for candidates are done.
+    """Return True if half of the expected launches of candidates are done.
 
     `launches` is the sweep's `baseline.launches`. A search that ends early has none in its middle.
     """
@@ -33,9 +33,9 @@ def is_due_in_the_middle(ledger: Ledger, launches: int, expected: int) -> bool:
 
 
 def is_due_at_the_end(ledger: Ledger, launches: int) -> bool:
-    """After the last candidate: one has figures that no launch of the baseline came after.
+    """Return True if no launch of the baseline came after a candidate with figures.
 
-    Where that launch failed it is not tried again before there are further candidates.
+    A launch that failed is repeated only after further candidates.
     """
     if launches < 2:
         return False
@@ -52,23 +52,25 @@ def _attempts(records: Sequence[TrialRecord]) -> list[TrialRecord]:
 
 
 def _failed_first(ledger: Ledger) -> int:
-    """Baselines that failed before the first one that was measured."""
+    """Return the number of baselines that failed before the first one that was measured."""
     attempts = _attempts(ledger.records)
     return next((n for n, each in enumerate(attempts) if each.outcome == "ok"), len(attempts))
 
 
 def confirms(sweep: Sweep, *, shared: bool, scored: bool) -> bool:
-    """Whether a winner is launched once more for what the run is, whatever its figures are.
+    """Return True if the winner is launched once more, whatever its figures are.
 
-    `shared`: it was, or winners may be, measured on a server that others shared. `scored`: the run
-    puts the questions of a task to its winner.
+    `shared`: winners may be measured on a server that other points share. `scored`: the run sends
+    the questions of a task to its winner.
     """
     return shared or scored or "confirm" in sweep.search.active_stages
 
 
 def closing_launches(sweep: Sweep, *, shared: bool, scored: bool) -> int:
-    """The baseline again, the winner again, its settings without speculation: those that may come;
-    `shared` and `scored` as of `confirms`."""
+    """Return the launches that may follow the candidates.
+
+    They are the baseline, the winner and its settings without speculation. See `confirms`.
+    """
     again = confirms(sweep, shared=shared, scored=scored)
     settings = bool(sweep.space.env or sweep.space.flags)
     return (sweep.baseline.launches > 1) + again + settings

@@ -31,7 +31,7 @@ class Slot:
 
     number: int
     gpus: tuple[str, ...] | None
-    """As CUDA_VISIBLE_DEVICES spells them; None: they are left as they are."""
+    """As CUDA_VISIBLE_DEVICES spells them; None: the variable is left as it is."""
     numa: int | None = None
     cpus: frozenset[int] | None = None
     """None: any."""
@@ -42,14 +42,14 @@ class Slot:
         return f"slot {self.number}"
 
     def words(self) -> str:
-        """What a run says of it as it begins."""
+        """Return the description that a run prints as it begins."""
         gpus = "the GPUs as they are" if self.gpus is None else f"GPUs {', '.join(self.gpus)}"
         if self.cpus is None:
             return f"{self.name}: {gpus}, any CPU (their NUMA node is not known)"
         return f"{self.name}: {gpus}, CPUs {ranges(self.cpus)} of NUMA node {self.numa}"
 
     def line(self, *, alone: bool, slots: int | None = None) -> PlaceLine:
-        """As ledger lines have it. `slots`: how many there are."""
+        """Return the form in ledger lines. `slots` is the number of slots."""
         return PlaceLine(
             name=self.name,
             gpus=None if self.gpus is None else list(self.gpus),
@@ -61,9 +61,9 @@ class Slot:
 
 
 def lay_out_slots(loaded: LoadedSweep, environment: Mapping[str, str]) -> tuple[Slot, ...]:
-    """The slots of a sweep here, at least one; with `slots: 1` one that changes nothing.
+    """Return the slots of a sweep here, at least one. With `slots: 1` it changes nothing.
 
-    Raises UserError, at its line, where there cannot be as many.
+    Raises UserError, at its line, if there cannot be as many.
     """
     sweep, wanted = loaded.sweep, loaded.sweep.slots
     if wanted == 1:
@@ -93,8 +93,11 @@ def lay_out_slots(loaded: LoadedSweep, environment: Mapping[str, str]) -> tuple[
 
 
 def planned_slots(loaded: LoadedSweep, environment: Mapping[str, str]) -> int:
-    """Servers at a time, for a plan, which is made anywhere: a number is taken as it is, and `auto`
-    is one where the GPUs here are too few. Raises UserError for what no machine can do."""
+    """Return the number of servers at a time for a plan, which is made anywhere.
+
+    A number is taken as it is. `auto` is 1 if the GPUs here are too few. Raises UserError for what
+    no machine can do.
+    """
     wanted = loaded.sweep.slots
     if wanted == 1 or loaded.sweep.engine.is_simulated:
         return len(lay_out_slots(loaded, environment))
@@ -107,7 +110,7 @@ def planned_slots(loaded: LoadedSweep, environment: Mapping[str, str]) -> int:
 
 
 def slot_notes(loaded: LoadedSweep, environment: Mapping[str, str]) -> Iterator[str]:
-    """What plans say about slots, where more than one is asked for."""
+    """Yield the notes of plans about slots, if the file has more than one."""
     if loaded.sweep.slots == 1:
         return
     count = planned_slots(loaded, environment)
@@ -121,7 +124,7 @@ def slot_notes(loaded: LoadedSweep, environment: Mapping[str, str]) -> Iterator[
 
 
 def _refusal(loaded: LoadedSweep) -> str | None:
-    """Why servers cannot stand side by side; None where they can."""
+    """Return why servers cannot run at the same time, or None if they can."""
     sweep = loaded.sweep
     if not sweep.engine.launches_servers:
         return "an endpoint is one server that runs already, remove slots"
@@ -140,7 +143,7 @@ def _refusal(loaded: LoadedSweep) -> str | None:
 
 
 def _placed(number: int, group: tuple[str, ...], nodes: Mapping[str, int]) -> Slot:
-    """A slot with the CPUs of its GPUs' NUMA node, where they have one in common."""
+    """Return a slot with the CPUs of its GPUs' NUMA node, if the GPUs share one."""
     found = {nodes.get(name) for name in group}
     node = found.pop() if len(found) == 1 else None
     if node is None:
@@ -150,7 +153,7 @@ def _placed(number: int, group: tuple[str, ...], nodes: Mapping[str, int]) -> Sl
 
 
 def numa_cpus(node: int) -> set[int]:
-    """The CPUs of a NUMA node; none where the kernel does not say."""
+    """Return the CPUs of a NUMA node. Empty if the kernel does not report them."""
     try:
         text = Path(f"/sys/devices/system/node/node{node}/cpulist").read_text(encoding="ascii")
     except OSError:
@@ -163,7 +166,7 @@ def numa_cpus(node: int) -> set[int]:
 
 
 def ranges(cpus: frozenset[int]) -> str:
-    """`0-23,48-71`."""
+    """Return `0-23,48-71`."""
     parts: list[list[int]] = []
     for cpu in sorted(cpus):
         if parts and cpu == parts[-1][-1] + 1:

@@ -26,28 +26,28 @@ class Block:
         return tuple(chain_length(point) for point in self.points)
 
     def label(self) -> str:
-        """What plans call it: `chains of 1, 3 and 5 steps, NCCL_PROTO=LL`."""
+        """Return the name in plans: `chains of 1, 3 and 5 steps, NCCL_PROTO=LL`."""
         *most, last = map(str, self.steps)
         lengths = f"chains of {', '.join(most)} and {last} steps"
         rest = self.points[0].family.label()
         return f"{lengths}, {rest}" if rest else lengths
 
     def config(self, sweep: Sweep) -> ServerConfig:
-        """The server that is prepared for all of them; it starts with the longest chain."""
+        """Return the server that is prepared for all points. It starts with the longest chain."""
         return server_config(sweep, self.points[-1], self.steps)
 
 
 @dataclass(frozen=True)
 class Blocks:
-    """A sweep's blocks; none where `server.step_switch` is false."""
+    """Blocks of a sweep. There are none if `server.step_switch` is false."""
 
     of_sweep: tuple[Block, ...]
     refusals: tuple[str, ...]
-    """Why others of its points have a launch each, though the file asks for `step_switch`."""
+    """Why the other points have a launch each, although the file has `step_switch`."""
 
     @classmethod
     def of(cls, engine: Engine, loaded: LoadedSweep) -> "Blocks":
-        """The blocks of a checked sweep, as far as the engine can switch them."""
+        """Return the blocks of a checked sweep that the engine can switch."""
         if not loaded.sweep.server.step_switch:
             return cls((), ())
         blocks, refusals = [], dict[str, None]()
@@ -62,7 +62,7 @@ class Blocks:
         return cls(tuple(blocks), tuple(refusals))
 
     def notes(self) -> Iterator[str]:
-        """What plans and runs say about it."""
+        """Yield the notes for plans and runs."""
         if self.of_sweep:
             sizes = sorted({len(block.points) for block in self.of_sweep})
             sizes_words = f"up to {sizes[-1]}" if len(sizes) > 1 else str(sizes[-1])
@@ -80,12 +80,11 @@ class Blocks:
         room: int,
         taken: Collection[Point] = (),
     ) -> tuple[Point, ...]:
-        """What to measure with a proposed point in its launch: the point first. `taken`: points
-        that other launches measure now.
+        """Return the points to measure in the launch of a proposed point: that point first.
 
-        The points of its block that no record has, the nearest chain lengths first, `room` points
-        in all at the most. The point alone where it has no block, or where the block's shared
-        launch has failed.
+        Then come the points of its block that no record has and no other launch measures (`taken`),
+        the nearest chain lengths first, at most `room` points in all. The point is alone if it has
+        no block, or if a shared launch of the block has failed.
         """
         block = next((block for block in self.of_sweep if point in block.points), None)
         if block is None:
@@ -100,7 +99,7 @@ class Blocks:
         return (point, *left[: max(0, room - 1)])
 
     def cut_off(self, candidates: Iterable[TrialRecord]) -> tuple[Point, ...]:
-        """Points of the last shared launch whose lines did not reach the disk, in their order."""
+        """Return the points of the last shared launch whose records did not reach the disk."""
         records = tuple(candidates)
         last = records[-1] if records else None
         if last is None or not last.warm_steps or last.switch_failure is not None:
@@ -113,24 +112,24 @@ class Blocks:
 
 
 def chain_length(point: Point) -> int:
-    """The chain length of a block's point."""
+    """Return the chain length of a point of a block."""
     assert point.num_steps is not None
     return point.num_steps
 
 
 def _nearest(points: Iterable[Point], to: Point) -> list[Point]:
-    """By how far their chain lengths are from `to`'s, the shorter of two first."""
+    """Sort points by the distance of their chain lengths from that of `to`, shorter ones first."""
     steps = chain_length(to)
     return sorted(points, key=lambda each: (abs(chain_length(each) - steps), chain_length(each)))
 
 
 def partial_block(points: Iterable[Point]) -> Block:
-    """Some points of one block as a block of their own."""
+    """Return a block of some points of one block."""
     return Block(tuple(sorted(points, key=chain_length)))
 
 
 def _grouped(points: Iterable[Point]) -> Iterator[Block]:
-    """The blocks of a space in the order of their first points."""
+    """Yield the blocks of a space in the order of their first points."""
     families: dict[Point, list[Point]] = {}
     for point in points:
         if point.eagle_topk == 1 and point.num_steps is not None:
@@ -141,9 +140,9 @@ def _grouped(points: Iterable[Point]) -> Iterator[Block]:
 
 
 def count_launches(blocks: Blocks, points: int, wanted: int) -> int:
-    """Launches for `wanted` of a space's `points`, a block counting as one launch.
+    """Return the launches for `wanted` of a space's `points`. A block counts as one launch.
 
-    Where not all points are measured, in proportion: which blocks the search meets is not known.
+    If not all points are measured, the number is in proportion: the search chooses the blocks.
     """
     in_blocks = sum(len(block.points) for block in blocks.of_sweep)
     whole = points - in_blocks + len(blocks.of_sweep)

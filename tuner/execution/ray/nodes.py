@@ -1,4 +1,4 @@
-"""The nodes of a Ray cluster that a sweep's servers fit on, and what is refused about them."""
+"""The nodes of a Ray cluster that a sweep's servers fit on, and clusters that are refused."""
 
 import logging
 import socket
@@ -21,9 +21,9 @@ from tuner.runs.machine import machine_facts
 
 REACH_LIMIT_S = 5.0
 FACTS_LIMIT_S = 120.0
-"""For a node to start a Python worker and say what it is."""
+"""For a node to start a Python worker and report its facts."""
 A_LITTLE = 0.0001
-"""Of a resource that only says where something may run."""
+"""Amount of a resource that only decides where something may run."""
 _COMPARED = ("driver", "cpu", "cores", "env")
 
 
@@ -39,21 +39,21 @@ class Need:
 
     @classmethod
     def of(cls, sweep: Sweep, resource: str | None = None) -> "Need":
-        """Of each server of the sweep. Raises UserError for one that needs no GPUs."""
+        """Return the need of the sweep's servers. Raises UserError if they need no GPUs."""
         nodes, gpus = node_count(sweep), gpu_count(sweep)
         if gpus < 1:
             raise UserError("--ray places servers by the GPUs that they need, and these need none")
         return cls(gpus // nodes, nodes, resource)
 
     def slots(self, node: Mapping[str, Any]) -> int:
-        """Launches that fit on a node side by side."""
+        """Return the number of launches that fit on a node at the same time."""
         resources = node["Resources"]
         if not node["Alive"] or (self.resource is not None and self.resource not in resources):
             return 0
         return int(resources.get("GPU", 0)) // self.gpus
 
     def at_a_time(self, nodes: list[dict[str, Any]]) -> int:
-        """Launches that fit on these nodes, each on `nodes` different ones."""
+        """Return the number of launches that fit on these nodes, each on `nodes` different ones."""
         slots = [self.slots(node) for node in nodes]
         fitting = 0
         while sum(min(each, fitting + 1) for each in slots) >= (fitting + 1) * self.nodes:
@@ -61,7 +61,7 @@ class Need:
         return fitting
 
     def words(self) -> str:
-        """`2 nodes with 8 GPUs each`."""
+        """Return `2 nodes with 8 GPUs each`."""
         gpus = f"{self.gpus} GPU{'s' if self.gpus > 1 else ''}"
         gpus += f" and the resource {self.resource}" if self.resource is not None else ""
         return f"a node with {gpus}" if self.nodes == 1 else f"{self.nodes} nodes with {gpus} each"
@@ -69,21 +69,21 @@ class Need:
 
 @dataclass(frozen=True)
 class Cluster:
-    """What a sweep has of a cluster."""
+    """The part of a cluster that a sweep uses."""
 
     need: Need
     home: str
     """Ray's id of the node that baselines and confirmations run on."""
     machine: dict[str, Any]
-    """Facts of that node, and of all by host in `nodes`: machine.json."""
+    """Facts of that node, and in `nodes` those of all nodes: machine.json."""
     hosts: Mapping[str, str]
     """Host names by Ray's id of the node."""
     side_by_side: int
-    """Launches on the node that has the most."""
+    """Number of launches on the node that holds the most."""
     notes: tuple[str, ...] = ()
 
     def words(self) -> str:
-        """What measures, in a sentence."""
+        """Return a sentence about the nodes."""
         gpus = sorted({gpu["name"] for gpu in self.machine["gpus"]}) or [
             "GPUs that NVML does not see"
         ]
@@ -93,19 +93,19 @@ class Cluster:
         )
 
     def name_of_node(self, node: str) -> str:
-        """Its host's name; where nodes share one host, with the beginning of Ray's id."""
+        """Return the host's name, with the beginning of Ray's id if nodes share the host."""
         host = self.hosts.get(node, node)
         shared = sum(each == host for each in self.hosts.values()) > 1
         return f"{host}/{node[:6]}" if shared else host
 
     def name_of(self, begun: Begun) -> str:
-        """Of the place of a launch: the node, with its GPUs where several fit on one."""
+        """Return the name of the node, with GPUs if several launches fit on a node."""
         name = self.name_of_node(begun.node) if begun.node in self.hosts else begun.host
         return f"{name}:{','.join(begun.gpus)}" if self.side_by_side > 1 else name
 
 
 def join(address: str) -> None:
-    """Connect to a cluster as its driver. Raises UserError where that cannot be."""
+    """Connect to a cluster as its driver. Raises UserError if that fails."""
     wanted = "give HOST:PORT of `ray start --head`, or auto, and run specbench on one of its nodes"
     if "://" in address or address == "local":
         raise UserError(f"--ray {address} is no address of a cluster's head, {wanted}")
@@ -121,7 +121,7 @@ def join(address: str) -> None:
 
 
 def leave() -> None:
-    """Disconnect; what was started there ends."""
+    """Disconnect. What was started there ends."""
     with suppress(RayError):
         ray.shutdown()
 
@@ -139,10 +139,9 @@ def _reach(address: str, wanted: str) -> None:
 
 
 def looked_at(sweep: Sweep, resource: str | None = None) -> Cluster:
-    """The nodes that the sweep's servers fit on. Only while joined.
+    """Return the nodes that the sweep's servers fit on. Only while joined.
 
-    Raises UserError where there are too few, or where they are not alike in what decides about
-    speed: GPUs and specbench.
+    Raises UserError if the nodes are too few, or if they differ in their GPUs or in specbench.
     """
     need = Need.of(sweep, resource)
     nodes = [node for node in ray.nodes() if need.slots(node)]
@@ -183,7 +182,7 @@ def _refuse_unlike(facts: Mapping[str, Mapping[str, Any]]) -> None:
 
 
 def _differences(facts: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """What may make one node faster than another one."""
+    """Return the differences that may make one node faster than another one."""
     found = []
     for name in _COMPARED:
         values: dict[str, list[str]] = {}
@@ -196,7 +195,7 @@ def _differences(facts: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _facts(nodes: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """What each node says of itself; a task each, which Ray itself tries again."""
+    """Return the facts of each node, by a task for each that Ray itself retries."""
     asked = {}
     for node in nodes:
         at = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
