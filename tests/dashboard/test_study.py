@@ -1,153 +1,204 @@
-"""The study that optuna-dashboard shows: all of a trial or none of it, and never in a run's way."""
+"""The study that optuna-dashboard shows: a trial for each ledger line, never in a run's way."""
 
 import io
-from datetime import UTC, datetime
+import sqlite3
+import time
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
 import optuna
 import pytest
-from optuna.trial import Trial, TrialState
+from optuna.storages import InMemoryStorage
+from optuna.trial import Trial as OptunaTrial
+from optuna.trial import TrialState
 from optuna_dashboard import get_note, save_note
 
-from tuner.dashboard import study as stored_room
+from tests.report.make_run import Trial, chain, make_run
+from tuner.config.point import Point
 from tuner.dashboard.run_files import RunFiles, artifact_id
-from tuner.dashboard.shown import DashboardSchema, DashboardTrial
-from tuner.dashboard.study import StoredStudy, find, link_files, open_own_study
+from tuner.dashboard.study import DashboardListener, RunStudy, open_own_study
+from tuner.execution.progress import Phase, SweepProgress
+from tuner.runs.run import Run
+from tuner.search import optuna_storage
 from tuner.search.optuna_storage import StorageUnusable, open_storage, sqlite_url
 
-AXES = {"num_steps": (0, 1, 2, 3), "env.NCCL_PROTO": ("unset", "LL")}
+LL = (("NCCL_PROTO", "LL"),)
+POINTS = [chain(2), chain(3, env=LL), chain(4), chain(5)]
+TRIALS = [
+    Trial(None, 90.0),
+    Trial(POINTS[0], 95.0),
+    Trial(POINTS[1], 130.0),
+    Trial(POINTS[2], outcome="infeasible", failure="OOM", message="no memory is left"),
+    Trial(POINTS[3], outcome="failed", failure="CRASH", message="it ended"),
+]
+STANDING = SweepProgress(1, 4, None, None, None)
 
 
-def layout(owner: str = "me") -> DashboardSchema:
-    return DashboardSchema("run-1", owner, ("speed-up",), AXES)
+def study_of(run: Run, url: str, points: list[Point] = POINTS) -> RunStudy:
+    return RunStudy(open_storage(url), run, run.sweep(), points)
 
 
-def shown(steps: int, state: Any = "ok", *values: float, **more: Any) -> DashboardTrial:
-    return DashboardTrial({"num_steps": steps, "env.NCCL_PROTO": "LL"}, state, values, **more)
-
-
-def read(url: str) -> optuna.Study:
-    return optuna.load_study(study_name="run-1", storage=url)
+def read(run: Run, url: str) -> optuna.Study:
+    return optuna.load_study(study_name=run.id, storage=url)
 
 
 def note_of(study: optuna.Study, number: int) -> str:
-    return get_note(Trial(study, study.trials[number]._trial_id))
+    return get_note(OptunaTrial(study, study.trials[number]._trial_id))
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return make_run(tmp_path, TRIALS)
 
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    return sqlite_url(tmp_path / "study.db")
+    return sqlite_url(tmp_path / "team.db")
 
 
-def test_each_trial_is_shown_as_what_it_was(url: str) -> None:
-    """optuna-dashboard knows an infeasible point by a list that Optuna 5 itself does not write."""
-    began = datetime(2026, 11, 29, 17, 0, tzinfo=UTC)
-    StoredStudy(url, layout()).add(
-        [
-            shown(1, "ok", 1.2, attributes={"c1.output_tok_s": 94.5}, started=began),
-            shown(2, "infeasible", note="OOM", started=began, ended=began),
-            shown(3, "failed", attributes={"reason": "CRASH: ended"}),
-        ]
-    )
-    study = read(url)
-    good, large, failed = study.trials
-    assert [t.state for t in study.trials] == [
-        TrialState.COMPLETE, TrialState.PRUNED, TrialState.FAIL]  # fmt: skip
-    assert (good.value, good.params) == (1.2, {"num_steps": 1, "env.NCCL_PROTO": "LL"})
-    assert good.user_attrs == {"c1.output_tok_s": 94.5}
-    assert good.datetime_start == began.astimezone().replace(tzinfo=None)
-    assert [t.system_attrs.get("constraints") for t in study.trials] == [[0.0], [1.0], None]
-    assert note_of(study, 1) == "OOM"
-    assert failed.user_attrs == {"reason": "CRASH: ended"}
-    assert study.metric_names == ["speed-up"]
+def test_trials_have_state_values_params_and_note_of_the_ledger(run: Run, url: str) -> None:
+    study_of(run, url).extend()
+    study, records = read(run, url), run.records()
+    assert [trial.state for trial in study.trials] == [
+        TrialState.COMPLETE, TrialState.COMPLETE, TrialState.COMPLETE,
+        TrialState.PRUNED, TrialState.FAIL,
+    ]  # fmt: skip
+    assert [trial.number for trial in study.trials] == [record.trial for record in records]
+    base, _, best, large, failed = study.trials
+    assert (base.value, base.params["num_steps"]) == (1.0, 0)
+    assert best.value == records[2].metrics["1"]["speedup"]
+    assert best.params == {"num_steps": 3, "env.NCCL_PROTO": "LL"}
+    assert best.user_attrs["c1.output_tok_s"] == records[2].metrics["1"]["output_tok_s"]
+    started = datetime.fromisoformat(records[2].started)
+    assert best.datetime_start == started.astimezone().replace(tzinfo=None)
+    assert best.duration is not None and best.duration.total_seconds() >= 60
+    constraints = [trial.system_attrs.get("constraints") for trial in study.trials]
+    assert constraints == [[0.0], [0.0], [0.0], [1.0], None]
     assert large.values is None
+    assert "cannot be served: OOM" in note_of(study, 3)
+    assert failed.user_attrs["reason"] == "CRASH: it ended"
+    assert study.metric_names == ["speed-up (geomean)"]
+    assert study.best_trial.number == 2
 
 
-def test_a_trial_is_seen_while_it_runs_and_is_the_same_one_when_it_ends(url: str) -> None:
-    stored = StoredStudy(url, layout())
-    stored.begin(shown(2, "running", note="It runs."))
-    (running,) = read(url).trials
-    assert running.state == TrialState.RUNNING
-    assert note_of(read(url), 0) == "It runs."
-    # A shared launch can end with another point's line than the one it began with.
-    stored.finish(shown(3, "ok", 1.1, attributes={"launch": 4}, note="x" * 5000))
-    stored.finish(shown(1, "ok", 1.3))
-    first, second = read(url).trials
-    assert (first.state, first.value, first.params["num_steps"]) == (TrialState.COMPLETE, 1.1, 3)
-    assert first.user_attrs == {"launch": 4}
-    assert note_of(read(url), 0) == "x" * 5000
-    assert second.value == 1.3
-    assert stored.lost is None
+def test_extend_adds_only_missing_trials_and_keeps_edits(run: Run, url: str) -> None:
+    first = study_of(run, url)
+    first.extend(2)
+    study = read(run, url)
+    save_note(OptunaTrial(study, study.trials[1]._trial_id), "mine")
+    second = study_of(run, url)
+    assert second.missing == 3
+    second.extend()
+    assert second.missing == 0
+    study = read(run, url)
+    assert len(study.trials) == 5
+    assert note_of(study, 1) == "mine"
 
 
-def test_nobody_sees_a_finished_trial_without_its_figures(
-    url: str, monkeypatch: pytest.MonkeyPatch
+def test_fewer_points_on_resume_extend_the_same_study(run: Run, url: str) -> None:
+    """Optuna refuses a parameter whose choices change."""
+    study_of(run, url).extend(3)
+    study_of(run, url, POINTS[:1]).extend()
+    assert len(read(run, url).trials) == 5
+
+
+def test_study_with_more_trials_than_the_ledger_is_replaced(run: Run, url: str) -> None:
+    study_of(run, url).extend()
+    lines = run.trials_file.read_bytes().splitlines(keepends=True)
+    run.trials_file.write_bytes(b"".join(lines[:2]))
+    study_of(run, url).extend()
+    assert [trial.number for trial in read(run, url).trials] == [0, 1]
+
+
+def test_study_of_another_run_is_not_overwritten(tmp_path: Path, url: str) -> None:
+    """Two run folders can have the same name."""
+    run = make_run(tmp_path, TRIALS[:2])
+    study_of(run, url).extend()
+    run.settings = run.settings.model_copy(update={"identity": "somebody else's"})
+    with pytest.raises(StorageUnusable, match=f"has another run's study {run.id}"):
+        study_of(run, url)
+    assert len(read(run, url).trials) == 2
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["", "nonsense", "sqlite:////no/such/folder/study.db", "foo://x/y", "redis://x", "sqlite:///."],
+)
+def test_storage_that_cannot_be_used_has_one_reason(run: Run, url: str) -> None:
+    with pytest.raises(StorageUnusable) as caught:
+        study_of(run, url)
+    assert len(str(caught.value).splitlines()) == 1
+
+
+def test_study_note_that_a_user_edited_is_kept(run: Run) -> None:
+    study = RunStudy(InMemoryStorage(), run, run.sweep(), POINTS)
+    shown = study._study
+    study._describe(None, None, measured=False)
+    study.describe_so_far()
+    best = run.records()[2]
+    assert f"trial 2: {best.label}, " in shown.user_attrs["answer"]
+    assert shown.user_attrs["answer"] in get_note(shown).replace("\\", "")
+    save_note(shown, "mine")
+    study._describe(None, None, measured=True)
+    assert shown.user_attrs["answer"] == "no speculation"
+    assert get_note(shown) == "mine"
+
+
+def test_listener_shows_the_running_trial_and_extends_the_study(run: Run) -> None:
+    study = RunStudy(InMemoryStorage(), run, run.sweep(), POINTS)
+    listener, shown = DashboardListener(study), study._study
+    listener.phase(Phase(1, "candidate", POINTS[0], "launching"))
+    assert shown.user_attrs["running"] == f"trial 1: {POINTS[0].label()}"
+    listener.recorded(run.records()[1], STANDING)
+    assert len(shown.trials) == 5
+    listener.stop()
+    assert shown.user_attrs["running"] == "nothing"
+    assert listener.lost is None
+
+
+def test_full_disk_ends_the_writing_and_not_the_run(
+    run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The page asks for a finished trial once: what came later would not be seen."""
-    stored = StoredStudy(url, layout())
-    stored.begin(shown(2, "running"))
-
     def full(*_: object) -> None:
+        tried.append(1)
         raise OSError("disk full")
 
-    monkeypatch.setattr(stored_room, "put", full)
-    stored.finish(shown(2, "ok", 1.1))
-    assert stored.lost == "disk full"
-    assert [t.state for t in read(url).trials] == [TrialState.RUNNING]
+    tried: list[int] = []
+    monkeypatch.setattr(optuna.Study, "add_trial", full)
+    listener = DashboardListener(RunStudy(InMemoryStorage(), run, run.sweep(), POINTS))
+    for record in run.records():
+        listener.recorded(record, STANDING)
+    listener.stop()
+    assert listener.lost == "disk full"
+    assert len(tried) == 1
 
 
-def test_what_was_cut_off_is_no_running_trial_and_no_line(url: str) -> None:
-    stored = StoredStudy(url, layout())
-    stored.finish(shown(1, "ok", 1.1))
-    stored.begin(shown(2, "running"))
-    storage = open_storage(url)
-    found = find(storage, "run-1", "me")
-    assert found is not None and not found.is_whole
-    stored.give_up("stopped")
-    found = find(storage, "run-1", "me")
-    assert found is not None
-    assert (found.is_whole, found.trials) == (True, 1)
-    assert read(url).trials[1].user_attrs["reason"] == "stopped"
-    assert find(storage, "run-1", "somebody else") is None
+def test_locked_study_is_given_up_within_seconds(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(optuna_storage, "DERIVED_WAIT_S", 0.1)
+    study, _ = open_own_study(run, run.sweep(), POINTS)
+    listener = DashboardListener(study)
+    holder = sqlite3.connect(run.study_file)
+    holder.execute("BEGIN EXCLUSIVE")
+    began = time.monotonic()
+    for record in run.records():
+        listener.recorded(record, STANDING)
+    assert time.monotonic() - began < 30
+    assert listener.lost is not None and "locked" in listener.lost
+    holder.close()
 
 
-def test_the_users_own_note_of_a_study_is_kept(url: str) -> None:
-    stored = StoredStudy(url, layout())
-    stored.describe("a" * 5000, {"answer": "none"})
-    stored.describe("b", {"answer": "trial 1"})
-    assert get_note(read(url)) == "b"
-    save_note(read(url), "mine")
-    stored.describe("c", {"answer": "trial 2"})
-    assert get_note(read(url)) == "mine"
+def test_study_deleted_in_the_dashboard_does_not_end_the_run(run: Run, url: str) -> None:
+    listener = DashboardListener(study_of(run, url))
+    optuna.delete_study(study_name=run.id, storage=url)
+    listener.phase(Phase(1, "candidate", POINTS[0], "launching"))
+    listener.recorded(run.records()[1], STANDING)
+    listener.stop()
+    assert listener.lost
 
 
-def test_a_study_made_anew_has_nothing_of_the_one_before(url: str) -> None:
-    stored = StoredStudy(url, layout())
-    for steps in (1, 2, 3):
-        stored.finish(shown(steps, "ok", 1.0, note=f"old {steps}", attributes={"old": 1}))
-    StoredStudy(url, layout()).add([shown(3, "ok", 1.5, note="new")])
-    study = read(url)
-    assert [(t.number, t.value, t.user_attrs) for t in study.trials] == [(0, 1.5, {})]
-    assert note_of(study, 0) == "new"
-
-
-@pytest.mark.parametrize("when", ["add", "begin", "finish"])
-def test_a_study_that_is_deleted_in_the_dashboard_does_not_end_the_run(url: str, when: str) -> None:
-    stored = StoredStudy(url, layout())
-    if when == "finish":
-        stored.begin(shown(1, "running"))
-    optuna.delete_study(study_name="run-1", storage=url)
-    if when == "begin":
-        stored.begin(shown(1, "running"))
-    stored.finish(shown(1, "ok", 1.0))
-    stored.describe("more", {"answer": "1"})
-    stored.give_up("stopped")
-    assert stored.lost
-
-
-def test_the_runs_own_files_are_artifacts_and_nothing_else_is(url: str, tmp_path: Path) -> None:
-    """A study from a stranger must not read the machine it is shown on, nor delete a run's log."""
+def test_run_files_serve_the_run_folder_and_nothing_else(tmp_path: Path) -> None:
+    """A study from a stranger must not read this machine, nor delete a run's log."""
     run = tmp_path / "run"
     (run / "logs").mkdir(parents=True)
     (run / "logs" / "0001.log").write_text("The server is fired up")
@@ -163,56 +214,66 @@ def test_the_runs_own_files_are_artifacts_and_nothing_else_is(url: str, tmp_path
         files.write("abc", io.BytesIO(b"more"))
     assert (run / "logs" / "0001.log").exists()
 
-    StoredStudy(url, layout()).add([shown(1, "ok", 1.0, files=("logs/0001.log",))])
-    study, storage = read(url), open_storage(url)
-    link_files(storage, study._study_id, ["report.html", "figures/speedup.png"])
+
+def test_logs_and_reports_are_artifacts(run: Run, url: str) -> None:
+    run.log_file(2).write_text("The server is fired up")
+    run.report_html.write_text("<html>")
+    run.figures.mkdir(exist_ok=True)
+    (run.figures / "speedup.png").write_bytes(b"")
+    study = study_of(run, url)
+    study.extend()
+    study.link(run.results)
+    shown, storage = read(run, url), open_storage(url)
     kinds = {
         artifact.filename: artifact.mimetype
-        for each in (study, study.trials[0])
-        for artifact in optuna.artifacts.get_all_artifact_meta(each, storage=storage)
+        for owner in (shown, shown.trials[2])
+        for artifact in optuna.artifacts.get_all_artifact_meta(owner, storage=storage)
     }
+    kinds.pop("samples/0002.jsonl.gz")
     assert kinds == {
-        "logs/0001.log": "text/plain; charset=utf-8",
+        "logs/0002.log": "text/plain; charset=utf-8",
         "report.html": "application/octet-stream",  # its scripts, if any, must not run here
         "figures/speedup.png": "image/png",
     }
-    assert artifact_id("logs/0001.log") in note_of(study, 0)
+    assert artifact_id("logs/0002.log") in note_of(shown, 2)
 
 
-def test_a_study_of_somebody_elses_is_not_overwritten(tmp_path: Path):
-    url = sqlite_url(tmp_path / "study.db")
-    StoredStudy(url, layout())
-    with pytest.raises(StorageUnusable, match="has another run's study run-1"):
-        StoredStudy(url, layout("somebody else"))
-    StoredStudy(url, layout())
+def open_own(run: Run) -> tuple[Any, str | None]:
+    return open_own_study(run, run.sweep(), POINTS)
 
 
-@pytest.mark.parametrize(
-    "url",
-    ["", "nonsense", "sqlite:////no/such/folder/study.db", "foo://x/y", "redis://x", "sqlite:///."],
-)
-def test_a_storage_that_cannot_be_used_has_one_reason(url):
-    with pytest.raises(StorageUnusable) as caught:
-        StoredStudy(url, layout())
-    assert len(str(caught.value).splitlines()) == 1
-
-
-def test_a_broken_study_file_is_set_aside_and_written_anew(tmp_path: Path):
-    """It is derived: a run must not depend on it."""
-    file = tmp_path / "study.db"
-    file.write_bytes(b"no database" * 100)
-    stored, note = open_own_study(file, layout())
-    assert stored is not None
+def test_broken_study_file_is_set_aside_and_written_anew(run: Run) -> None:
+    """The study is derived: a run must not depend on it."""
+    run.study_file.write_bytes(b"no database" * 100)
+    study, note = open_own(run)
+    assert study is not None
     assert note is not None and "study.db.broken" in note and "search.storage" not in note
-    assert (tmp_path / "study.db.broken").read_bytes().startswith(b"no database")
-    assert open_own_study(file, layout())[1] is None
+    assert (run.path / "study.db.broken").read_bytes().startswith(b"no database")
+    assert open_own(run)[1] is None
 
 
-def test_a_study_file_that_cannot_be_replaced_is_done_without(tmp_path: Path):
-    file = tmp_path / "study.db"
-    file.mkdir()
-    (tmp_path / "study.db.broken").mkdir()
-    (tmp_path / "study.db.broken" / "full").touch()
-    stored, note = open_own_study(file, layout())
-    assert stored is None
+def test_study_file_of_another_run_is_set_aside(run: Run) -> None:
+    """A folder may be a copy of another run."""
+    open_own(run)
+    run.settings = run.settings.model_copy(update={"identity": "another"})
+    study, note = open_own(run)
+    assert study is not None and study.missing == 5
+    assert note is not None and "another run's study" in note
+
+
+def test_study_file_that_is_a_link_is_not_followed(run: Run, tmp_path: Path) -> None:
+    """A run folder that somebody sent may hold links to one's own files."""
+    run.study_file.symlink_to(tmp_path / "elsewhere.db")
+    study, _ = open_own(run)
+    assert study is not None
+    assert not (tmp_path / "elsewhere.db").exists()
+    assert not run.study_file.is_symlink()
+
+
+def test_study_file_that_cannot_be_replaced_is_done_without(run: Run) -> None:
+    run.study_file.mkdir()
+    (run.path / "study.db.broken").mkdir()
+    (run.path / "study.db.broken" / "full").touch()
+    study, note = open_own(run)
+    assert study is None
     assert note is not None and "goes on without" in note

@@ -38,7 +38,7 @@ RUN_HERE = ("plan", "schema", "doctor", "compare-report", "report", "draft-tp en
 NOT_RUN = {
     "specbench sweep": "minutes or GPUs; `make demo` runs the quickstart",
     "specbench worker": "needs a database and others beside it; tests/workers/test_worker.py",
-    "specbench dashboard": "serves until it is stopped; tests/dashboard/test_trials.py",
+    "specbench dashboard": "serves until it is stopped; tests/dashboard/test_serve.py",
     "specbench status": "of a run at work; tests/cli/test_long_runs.py",
     "specbench stop": "of a run at work; tests/cli/test_long_runs.py",
     "specbench clean": "after a killed run; tests/cli/test_long_runs.py",

@@ -51,7 +51,7 @@ OWNERS = {
     "requests": {"server"},  # control requests
     "rich": {"cli"},
     "scipy": {"metrics", "search"},
-    "sqlalchemy": {"search", "dashboard"},
+    "sqlalchemy": {"search"},
     "threadpoolctl": {"search"},
     "yaml": {"config", "simulator"},  # the sweep file; presets
 }
@@ -61,7 +61,6 @@ CHILDREN = ("tuner/sglang/tokenizer_child.py", "tuner/sglang/nccl/child.py")
 """Scripts that run under the server's interpreter, with torch and transformers."""
 
 WALL_CLOCK = {
-    "dashboard/shown.py",  # dates
     "execution/trial.py",
     "preflight/plan.py",  # how far off a deadline is
     "runner/budget.py",  # a deadline is a wall-clock time

@@ -16,7 +16,7 @@ from tuner.cli.result import print_summary
 from tuner.compare.comparison import compare
 from tuner.config.point import Point
 from tuner.core.errors import NotComparable
-from tuner.dashboard.viewed import study_to_view
+from tuner.dashboard.serve import study_to_view
 from tuner.report.answer import answer
 from tuner.report.best_per_level import adaptive, levels_table
 from tuner.report.report import write_report

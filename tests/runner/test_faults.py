@@ -112,7 +112,7 @@ def test_a_clock_that_steps_back_is_only_seen_in_dates(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Trials keep their order, no time is negative, and the dashboard's study takes them."""
-    for module in ("tuner.execution.trial", "tuner.dashboard.shown", "tuner.runs.run"):
+    for module in ("tuner.execution.trial", "tuner.runs.run"):
         monkeypatch.setattr(f"{module}.datetime", Stepping)
     loaded = faulty(tmp_path, rows("stopping")[1:2])
     run = begin_run(tmp_path / "runs", loaded, None)

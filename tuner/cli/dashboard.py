@@ -1,4 +1,4 @@
-"""`specbench dashboard`: what could go wrong is said before an address is."""
+"""`specbench dashboard`: report errors before printing the URL."""
 
 import socket
 from pathlib import Path
@@ -6,8 +6,7 @@ from pathlib import Path
 import click
 
 from tuner.core.errors import UserError
-from tuner.dashboard.serve import serve
-from tuner.dashboard.viewed import study_to_view
+from tuner.dashboard.serve import serve, study_to_view
 from tuner.runs.run import Run
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
@@ -16,7 +15,7 @@ LOOPBACK = ("127.0.0.1", "::1", "localhost")
 def open_dashboard(path: Path, host: str, port: int) -> None:
     """Serve optuna-dashboard over a run until Ctrl-C.
 
-    Raises UserError for a run without a study and an address that cannot be listened on.
+    Raises UserError for a run without a study, and for an address that cannot be used.
     """
     run = Run.open(path)
     if not run.sweep().engine.launches_servers:
@@ -31,7 +30,7 @@ def open_dashboard(path: Path, host: str, port: int) -> None:
             "127.0.0.1 and ssh -L keep it to you"
         )
     click.echo(f"optuna-dashboard of {run.id} at http://{host}:{port}/ (Ctrl-C ends it)")
-    serve(storage, run.path, host, port)
+    serve(storage, run, host, port)
 
 
 def _refuse_taken(host: str, port: int) -> None:

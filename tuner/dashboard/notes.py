@@ -1,4 +1,4 @@
-"""The notes of the dashboard, in Markdown; what users and servers wrote is escaped in them."""
+"""Markdown notes of the dashboard. Text of users and servers is escaped."""
 
 from collections.abc import Mapping
 from math import inf
@@ -20,14 +20,14 @@ from tuner.server.launch_script import launch_script
 _ROLES = {
     "baseline": "The baseline: no speculation. Every speed-up is a ratio to it.",
     "candidate": "A candidate.",
-    "confirm": "The winner once more, on a server of its own.",
+    "confirm": "The winner, measured again on a server of its own.",
     "plain": "The winner's settings without speculation.",
-    "abreast": "No speculation in every place at once: what servers side by side do to each other.",
+    "abreast": "The baseline on all slots at once: how much they slow each other down.",
 }
 
 
 def trial_note(record: TrialRecord, sweep: Sweep) -> str:
-    """What a trial is, what came of it, why it was launched, its doubts and its launch."""
+    """Describe a trial: its result, the reason for its launch, its checks and its command."""
     what = "" if record.at is None else f" {code(record.at.label())}"
     parts = [f"{_ROLES[record.role]}{what}"]
     value = read_objective(record, sweep.search.objective)
@@ -47,7 +47,7 @@ def trial_note(record: TrialRecord, sweep: Sweep) -> str:
         steps = ", ".join(map(str, record.warm_steps))
         parts.append(f"Its server was switched between chain lengths: {steps} steps.")
     if record.checks:
-        parts.append("\n".join(f"- {_check(each)}" for each in record.checks))
+        parts.append("\n".join(f"- {_check(check)}" for check in record.checks))
     if record.command is not None:
         script = launch_script(Command.from_json(record.command)).partition("\nset -eu\n")[2]
         parts.append(f"The launch:\n\n{block(script, 'bash')}")
@@ -87,22 +87,22 @@ def _check(check: Mapping[str, str]) -> str:
 
 
 def study_note(run: Run, sweep: Sweep, answer: str) -> str:
-    """What a run is, its answer so far and its baseline."""
+    """Describe a run: its model, the answer so far, how to read the study, and the baseline."""
     model, baseline = sweep.model, run.ledger().baseline
     simulated = is_simulated(run.records(), sweep)
     draft = f", draft {code(model.draft)}" if model.draft else ""
     parts = [
         f"Run {code(run.id)} of sweep {code(sweep.name)}: {code(model.target)}{draft}, "
         f"{escaped(model.speculation)}.",
-        *(["**Simulated: the figures are a performance model's.**"] if simulated else []),
-        f"**The answer so far:** {escaped(answer)}. Optuna's best trial is the highest figure; the "
-        "answer may be a simpler equal of it, and is none that its own launch has refuted or whose "
-        "outputs are far from the baseline's. Figures of trials are held against the first launch "
-        "of the baseline, the answer against all of them.",
-        f"The objective is the speed-up over the baseline, trial 0 ({_kind(sweep)}); the baseline "
-        "is 1. Figures are user attributes, `c8.output_tok_s` is at concurrency 8. In the "
-        "parameters, 0 stands for no speculation. A point that cannot be served is infeasible; its "
-        "note says why. The ledger `trials.jsonl` has all of this, and is what counts.",
+        *(["**Simulated: a performance model made the figures.**"] if simulated else []),
+        f"**The answer so far:** {escaped(answer)}. Optuna's best trial has the highest figure. "
+        "The answer can differ: it is a simpler trial if the two are tied, and it excludes trials "
+        "with divergent outputs or a failed confirmation. It uses all launches of the baseline; "
+        "the figures of the trials use the first one.",
+        f"The objective is the speed-up over the baseline, trial 0 ({_kind(sweep)}). The baseline "
+        "has 1. User attributes hold the figures: `c8.output_tok_s` is at concurrency 8. A "
+        "parameter of 0 means no speculation. The note of an infeasible trial gives the reason. "
+        "This study is made from the ledger, `trials.jsonl`.",
     ]
     if baseline is not None:
         parts.append(f"The baseline:\n\n{_figures(baseline.metrics)}")

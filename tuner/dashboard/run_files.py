@@ -1,48 +1,50 @@
-"""A run folder's own files as artifacts of the dashboard: nothing is copied."""
+"""Files of a run folder as artifacts of the dashboard. Nothing is copied."""
 
 import io
 import json
+from collections.abc import Iterable
+from dataclasses import asdict
 from pathlib import Path
 from typing import BinaryIO
 
-PREFIX = "artifacts:"
-"""Of the system attribute that optuna-dashboard knows an artifact by."""
+from optuna.artifacts import ArtifactMeta
 
 _KINDS = {".png": "image/png"} | dict.fromkeys(
     (".log", ".json", ".jsonl", ".yaml", ".sh", ".md"), "text/plain; charset=utf-8"
 )
-"""What a browser may show. The rest it saves: a page of a run folder must not run its scripts
-here, where the dashboard answers."""
+"""Files that a browser may show. It saves others: HTML of a run folder must not run scripts on the
+dashboard's address."""
 
 
 def artifact_id(file: str) -> str:
-    """Of a file, by its path in the run folder: hexadecimal, as the dashboard's addresses are."""
+    """Return the id of a path in the run folder, in hexadecimal, as the dashboard's URLs want."""
     return file.encode("utf-8").hex()
 
 
-def linked(files: tuple[str, ...]) -> dict[str, str]:
-    """The system attributes that make files artifacts of a trial or a study."""
-    return {PREFIX + artifact_id(file): json.dumps(_described(file)) for file in files}
+def link_files(files: Iterable[str]) -> dict[str, str]:
+    """Return the system attributes that make files artifacts of a trial or a study.
+
+    `optuna.artifacts.upload_artifact` writes the same attributes, but copies each file.
+    """
+    return {f"artifacts:{artifact_id(file)}": json.dumps(asdict(_meta(file))) for file in files}
 
 
-def _described(file: str) -> dict[str, str | None]:
+def _meta(file: str) -> ArtifactMeta:
     kind = _KINDS.get(Path(file).suffix, "application/octet-stream")
-    name = {"artifact_id": artifact_id(file), "filename": file}
-    return {**name, "mimetype": kind, "encoding": None}
+    return ArtifactMeta(artifact_id(file), file, kind, None)
 
 
 class RunFiles:
-    """Optuna's ArtifactStore over a run folder, to read only.
+    """Read-only artifact store of Optuna over a run folder.
 
-    An id is a path in the folder, so a study that was rebuilt, or made by somebody else, can name
-    no file outside of it.
+    An id is a path in the folder, so a study that somebody else made cannot name another file.
     """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder.resolve()
 
     def open_reader(self, artifact_id: str) -> BinaryIO:
-        """The file; a sentence in its place where the folder has it no more."""
+        """Open the file, or return a sentence if the folder does not have it."""
         try:
             file = bytes.fromhex(artifact_id).decode("utf-8")
             path = (self._folder / file).resolve()
@@ -53,8 +55,8 @@ class RunFiles:
         return io.BytesIO(b"The run folder has no such file.\n")
 
     def write(self, artifact_id: str, content_body: BinaryIO) -> None:  # noqa: ARG002
-        """Raises PermissionError: a run folder holds what specbench wrote."""
+        """Raise PermissionError: only specbench writes to a run folder."""
         raise PermissionError("files cannot be added to a run folder")
 
     def remove(self, artifact_id: str) -> None:
-        """Nothing: the dashboard then forgets its link, and the run keeps its file."""
+        """Keep the file. The dashboard forgets its link."""

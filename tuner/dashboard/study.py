@@ -1,235 +1,267 @@
-"""The study that optuna-dashboard shows: written from the ledger, never read back."""
+"""The study that optuna-dashboard shows: a trial for each ledger line, added as trials end."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from functools import wraps
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Concatenate, ParamSpec
 
 import optuna
-from optuna.storages import RDBStorage
-from optuna.trial import TrialState
+from optuna.exceptions import ExperimentalWarning
+from optuna.storages import BaseStorage
+from optuna.trial import Trial
+from optuna_dashboard import get_note, save_note
+from optuna_dashboard.artifact import get_artifact_path
 
-from tuner.dashboard.added import add_finished, delete
-from tuner.dashboard.attributes import Attributes, Kind, forget_params, note_attributes, put
-from tuner.dashboard.run_files import artifact_id, linked
-from tuner.dashboard.shown import DashboardSchema, DashboardTrial
-from tuner.search.optuna_storage import StorageUnusable, database_reason, open_storage, sqlite_url
+from tuner.analysis.summary import RunSummary
+from tuner.analysis.winner import find_answer
+from tuner.config.loader import LoadedSweep
+from tuner.config.point import Point
+from tuner.config.schema import Sweep
+from tuner.core.errors import UserError
+from tuner.core.secrets import hidden_word
+from tuner.dashboard.notes import study_note, trial_note
+from tuner.dashboard.run_files import artifact_id, link_files
+from tuner.dashboard.trials import make_schema, make_trial, trial_files
+from tuner.execution.progress import Phase, Progress, SweepProgress
+from tuner.runs.records import TrialRecord
+from tuner.runs.run import Run
+from tuner.search.optuna_storage import (
+    GIVE_URL,
+    StorageUnusable,
+    database_reason,
+    open_storage,
+    sqlite_url,
+)
 
-VERSION = 1
-"""Of what is written of a trial. A study of another one is not shown but made anew."""
-_OWNER, _VERSION = "run", "specbench study"
-_CUT_OFF = "cut off"
-"""Of a trial that is no line of the ledger."""
-
-
-_P = ParamSpec("_P")
-
-
-def _kept(
-    act: Callable[Concatenate["StoredStudy", _P], None],
-) -> Callable[Concatenate["StoredStudy", _P], None]:
-    """Whatever goes wrong in the method is `lost`; a run goes on and says it."""
-
-    @wraps(act)
-    def guarded(study: "StoredStudy", /, *args: _P.args, **kwargs: _P.kwargs) -> None:
-        if study.lost is not None:
-            return
-        try:
-            act(study, *args, **kwargs)
-        except KeyError:  # Optuna's way to say that the study was deleted, in the dashboard say
-            study.lost = "the study is gone"
-        except Exception as error:  # as in open_storage
-            study.lost = database_reason(error)
-
-    return guarded
+CAUGHT_UP = 20
+"""Missing trials that a run adds at the end of each trial. One takes about 0.1 s in SQLite."""
+_OWNER = "run"
+"""User attribute that identifies the run of a study."""
 
 
-class StoredStudy:
-    """An Optuna study in a storage, with a trial for each line of the ledger, in its order.
-
-    The search itself works in memory: a storage is slow (a transaction for each parameter) and
-    a run must not depend on it. A storage that breaks in the middle of a run therefore stops the
-    showing and not the run; `lost` then says why.
-    """
-
-    def __init__(self, url: str, layout: DashboardSchema, *, is_derived: bool = False) -> None:
-        """Create the study, in the place of an earlier one of the same owner.
-
-        `is_derived`: see `open_storage`. Raises StorageUnusable where the storage cannot be used
-        or has another owner's study of that name.
-        """
-        self.lost: str | None = None
-        self._storage = open_storage(url, is_derived=is_derived)
-        self._distributions = layout.distributions()
-        self._running: int | None = None
-        self._begun: Mapping[str, Any] = {}
-        self._described: tuple[int, Mapping[str, Any]] = (0, {})
-        try:
-            for each in self._storage.get_all_studies():
-                if each.study_name == layout.name and each.user_attrs.get(_OWNER) == layout.owner:
-                    delete(self._storage, each._study_id)
-            self._study = optuna.create_study(
-                storage=self._storage,
-                study_name=layout.name,
-                directions=["maximize"] * len(layout.objectives),
-            )
-            self._id = self._study._study_id
-            self._study.set_user_attr(_OWNER, layout.owner)
-            self._study.set_user_attr(_VERSION, VERSION)
-            self._storage.set_study_system_attr(
-                self._id, "study:metric_names", list(layout.objectives)
-            )
-        except optuna.exceptions.DuplicatedStudyError as error:
-            reason = f"it has another run's study {layout.name}, remove it there"
-            raise StorageUnusable(reason) from error
-        except Exception as error:  # as in open_storage
-            raise StorageUnusable(database_reason(error)) from error
-
-    @property
-    def storage(self) -> RDBStorage:
-        """Where the study is."""
-        return self._storage
-
-    @_kept
-    def add(self, trials: Sequence[DashboardTrial]) -> None:
-        """Add finished trials."""
-        notes: dict[str, Any] = {}
-        attributes: dict[int, Mapping[str, Any]] = {}
-        system: dict[int, Mapping[str, Any]] = {}
-        frozen = [each.frozen(self._distributions, linked(each.files)) for each in trials]
-        numbers = add_finished(self._storage, self._id, frozen)
-        for trial, told, number in zip(trials, frozen, numbers, strict=True):
-            notes |= self._note(trial, number)
-            attributes[number], system[number] = trial.attributes, told.system_attrs
-        put(self._storage, {"trial_user": attributes, "trial_system": system}, are_new=True)
-        put(self._storage, {"study": {self._id: notes}}, are_new=True)
-
-    @_kept
-    def begin(self, trial: DashboardTrial) -> None:
-        """Show a trial that has just begun; `finish` or `give_up` ends it."""
-        self.give_up("another trial began")
-        frozen = trial.frozen(self._distributions, linked(trial.files))
-        self._running = self._storage.create_new_trial(self._id, template_trial=frozen)
-        self._begun = trial.params
-        note = self._note(trial, self._running)
-        known = {self._running: trial.attributes}
-        put(self._storage, {"trial_user": known, "study": {self._id: note}})
-
-    @_kept
-    def finish(self, trial: DashboardTrial) -> None:
-        """Show the trial that was begun as what it became; `add` it where none was.
-
-        Its state is written last: who sees it finished sees all of it.
-        """
-        if self._running is None:
-            self.add([trial])
-            return
-        number, self._running = self._running, None
-        if trial.params != self._begun:
-            self._set_params(number, trial.params)
-        attributes: dict[Kind, Attributes] = {
-            "trial_user": {number: trial.attributes},
-            "trial_system": {number: {**trial.constraints, **linked(trial.files)}},
-            "study": {self._id: self._note(trial, number, version=2)},
-        }
-        put(self._storage, attributes)
-        self._storage.set_trial_state_values(number, trial.optuna_state, list(trial.values) or None)
-
-    @_kept
-    def give_up(self, why: str) -> None:
-        """Show that the trial that was begun, if any, will not be finished."""
-        if self._running is None:
-            return
-        number, self._running = self._running, None
-        put(self._storage, {"trial_user": {number: {"reason": why, _CUT_OFF: True}}})
-        self._storage.set_trial_state_values(number, TrialState.FAIL)
-
-    @_kept
-    def describe(self, note: str, attributes: Mapping[str, Any]) -> None:
-        """Say what the study is, once more when that has changed; a user's own edit is left."""
-        version, written = self._described
-        if written:
-            found = self._storage.get_study_user_attrs(self._id)
-            if found.get("answer") == attributes.get("answer"):
-                return
-            now = self._storage.get_study_system_attrs(self._id)
-            if any(now.get(key) != value for key, value in written.items()):
-                return
-        text = note_attributes(note, None, version + 1)
-        stale = {key: "" for key in written if key not in text}
-        note_and_rest = {**text, **stale}
-        put(
-            self._storage,
-            {"study": {self._id: note_and_rest}, "study_user": {self._id: attributes}},
-        )
-        self._described = version + 1, {**text, **stale}
-
-    def _set_params(self, number: int, params: Mapping[str, Any]) -> None:
-        """In the place of those that the trial was begun with: Optuna keeps the first ones."""
-        forget_params(self._storage, number)
-        for name, value in params.items():
-            how = self._distributions[name]
-            self._storage.set_trial_param(number, name, how.to_internal_repr(value), how)
-
-    def _note(self, trial: DashboardTrial, number: int, version: int = 1) -> dict[str, Any]:
-        """A trial's note, with links to its files, as attributes of the study."""
-        links = [f"[{f}](/artifacts/{self._id}/{number}/{artifact_id(f)})" for f in trial.files]
-        files = [f"Files: {', '.join(links)}"] if links else []
-        return note_attributes("\n\n".join([trial.note, *files]), number, version)
-
-
-def open_own_study(file: Path, layout: DashboardSchema) -> tuple[StoredStudy | None, str | None]:
-    """The study in a run's own SQLite file, and a sentence where that was not plain.
-
-    The file is derived, so nothing about it stops a run: a broken one is set aside (`.broken`) and
-    written anew; where that fails too, there is no study, None.
-    """
+@contextmanager
+def _storage_errors() -> Iterator[None]:
+    """Raise StorageUnusable for whatever Optuna or the driver of the database raises."""
     try:
-        return StoredStudy(sqlite_url(file), layout, is_derived=True), None
-    except StorageUnusable as error:
-        first = error
-    aside = file.with_name(f"{file.name}.broken")
-    try:
-        file.replace(aside)
-        stored = StoredStudy(sqlite_url(file), layout, is_derived=True)
-    except (OSError, StorageUnusable):
-        return None, f"{file} cannot be written ({first}), the run goes on without it"
-    return stored, f"{file} could not be used ({first}); it is {aside.name} now and written anew"
-
-
-@dataclass(frozen=True)
-class Found:
-    """A study that a storage has."""
-
-    study: int
-    trials: int
-    """Less those that were cut off."""
-    is_whole: bool
-    """This version of specbench wrote it, and no trial of it is unfinished."""
-
-
-def find(storage: RDBStorage, name: str, owner: str) -> Found | None:
-    """A run's study in a storage; None where it has none. Raises StorageUnusable."""
-    try:
-        for each in storage.get_all_studies():
-            if each.study_name == name and each.user_attrs.get(_OWNER) == owner:
-                there = storage.get_all_trials(each._study_id, deepcopy=False)
-                whole = all(trial.state.is_finished() for trial in there)
-                written = each.user_attrs.get(_VERSION) == VERSION
-                count = sum(not trial.user_attrs.get(_CUT_OFF) for trial in there)
-                return Found(each._study_id, count, whole and written)
-    except Exception as error:  # as in open_storage
+        yield
+    except StorageUnusable:
+        raise
+    except Exception as error:
         raise StorageUnusable(database_reason(error)) from error
+
+
+def count_trials(storage: BaseStorage, run: Run) -> int | None:
+    """Return the number of trials of the run's study, or None if the storage has no such study.
+
+    Raises StorageUnusable, also if another run has a study of that name.
+    """
+    with _storage_errors():
+        for summary in optuna.get_all_study_summaries(storage, include_best_trial=False):
+            if summary.study_name == run.id:
+                if summary.user_attrs.get(_OWNER) != run.settings.identity:
+                    raise StorageUnusable(f"it has another run's study {run.id}, remove it there")
+                return summary.n_trials
     return None
 
 
-def link_files(storage: RDBStorage, study: int, files: Sequence[str]) -> None:
-    """Make files of the run folder artifacts of the study. Raises StorageUnusable."""
+class RunStudy:
+    """A run's study in an Optuna storage. Trial N of the study is line N of the ledger.
+
+    The search works on a study in memory. This one is only written, never read by the search.
+    """
+
+    def __init__(
+        self, storage: BaseStorage, run: Run, sweep: Sweep, points: Sequence[Point]
+    ) -> None:
+        """Open the run's study, or create it. A study with more trials than the ledger is
+        replaced. Raises StorageUnusable."""
+        self.storage, self.sweep, self._run = storage, sweep, run
+        self._schema = make_schema(run, sweep, points)
+        self._note: str | None = None
+        """The study's note that this object wrote."""
+        records = run.records()
+        with _storage_errors():
+            count = count_trials(storage, run)
+            if count is not None and count > len(records):
+                optuna.delete_study(study_name=run.id, storage=storage)
+                count = None
+            self._trials = count or 0
+            self._study = self._created() if count is None else self._loaded()
+
+    def _created(self) -> optuna.Study:
+        study = optuna.create_study(
+            storage=self.storage,
+            study_name=self._run.id,
+            directions=["maximize"] * len(self._schema.objectives),
+        )
+        study.set_user_attr(_OWNER, self._run.settings.identity)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ExperimentalWarning)
+            study.set_metric_names(list(self._schema.objectives))
+        return study
+
+    def _loaded(self) -> optuna.Study:
+        return optuna.load_study(study_name=self._run.id, storage=self.storage)
+
+    @property
+    def missing(self) -> int:
+        """Ledger lines without a trial."""
+        return len(self._run.records()) - self._trials
+
+    def extend(self, most: int | None = None) -> None:
+        """Add at most `most` missing trials. Raises StorageUnusable."""
+        missing = self._run.records()[self._trials :][:most]
+        with _storage_errors():
+            for record in missing:
+                self._add(record)
+
+    def _add(self, record: TrialRecord) -> None:
+        self._study.add_trial(make_trial(self._run, self.sweep, self._schema, record))
+        trial = self._trial(self._trials)
+        self._trials += 1
+        links = [
+            f"[{file}]({get_artifact_path(trial, artifact_id(file))})"
+            for file in trial_files(self._run, record)
+        ]
+        files = [f"Files: {', '.join(links)}"] if links else []
+        save_note(trial, "\n\n".join([trial_note(record, self.sweep), *files]))
+
+    def _trial(self, number: int) -> Trial:
+        """Return the handle that `save_note` needs, without reading all trials of the study."""
+        study = self._study
+        trial_id = self.storage.get_trial_id_from_study_id_trial_number(study._study_id, number)
+        return Trial(study, trial_id)
+
+    def describe_so_far(self) -> None:
+        """Write the answer by the ledger's lines alone: that takes no longer with more trials."""
+        ledger = self._run.ledger()
+        best, value = find_answer(ledger, self.sweep.search.objective)
+        self._describe(best, value, measured=ledger.baseline is not None)
+
+    def describe(self, summary: RunSummary) -> None:
+        """Write the answer of the report."""
+        self._describe(summary.best, summary.fastest_value, measured=summary.baseline is not None)
+
+    def _describe(self, best: TrialRecord | None, value: float | None, *, measured: bool) -> None:
+        """Write the answer if it changed, and the note unless somebody edited it meanwhile."""
+        answer = "no speculation" if measured else "nothing is measured yet"
+        if best is not None and value is not None:
+            answer = f"trial {best.trial}: {best.label}, {value:.3f} times the baseline"
+        with _storage_errors():
+            if self._study.user_attrs.get("answer") == answer:
+                return
+            if self._note in (None, get_note(self._study)):
+                self._note = study_note(self._run, self.sweep, answer)
+                save_note(self._study, self._note)
+            self._study.set_user_attr("answer", answer)
+
+    def show_running(self, text: str) -> None:
+        """Write what runs now as an attribute of the study. Raises StorageUnusable."""
+        with _storage_errors():
+            self._study.set_user_attr("running", text)
+
+    def link(self, files: Sequence[Path]) -> None:
+        """Make files of the run folder artifacts of the study. Raises StorageUnusable."""
+        with _storage_errors():
+            study = self._study._study_id
+            there = self.storage.get_study_system_attrs(study)
+            for name, value in link_files(map(self._run.relative, files)).items():
+                if there.get(name) != value:
+                    self.storage.set_study_system_attr(study, name, value)
+
+
+def open_own_study(
+    run: Run, sweep: Sweep, points: Sequence[Point]
+) -> tuple[RunStudy | None, str | None]:
+    """Return the study in the run's study.db, and a sentence for the user if there was trouble.
+
+    A file that cannot be used is renamed to `study.db.broken` and written anew. Returns None for
+    the study if that fails too.
+    """
+    file = run.study_file
+
+    def opened() -> RunStudy:
+        if file.is_symlink():
+            raise StorageUnusable("this is a link")
+        return RunStudy(open_storage(sqlite_url(file), is_derived=True), run, sweep, points)
+
     try:
-        there = storage.get_study_system_attrs(study)
-        for key, value in linked(tuple(files)).items():
-            if there.get(key) != value:
-                storage.set_study_system_attr(study, key, value)
-    except Exception as error:  # as in open_storage
-        raise StorageUnusable(database_reason(error)) from error
+        return opened(), None
+    except StorageUnusable as error:
+        reason = error
+    aside = file.with_name(f"{file.name}.broken")
+    try:
+        file.replace(aside)
+        study = opened()
+    except (OSError, StorageUnusable):
+        return None, f"{file} cannot be written ({reason}), the run goes on without it"
+    return study, f"{file} could not be used ({reason}); it is {aside.name} now and written anew"
+
+
+class DashboardListener(Progress):
+    """Extends the study of a run as trials end.
+
+    The study is derived from the ledger, so no failure of its storage stops or slows the run: the
+    first one ends the writing, and `lost` is its reason.
+    """
+
+    def __init__(self, study: RunStudy | None) -> None:
+        self._study = study
+        self._running: int | None = None
+        self.lost: str | None = None
+
+    def phase(self, phase: Phase) -> None:
+        if phase.doing != "launching" or phase.place is not None or phase.trial == self._running:
+            return
+        self._running = phase.trial
+        what = "no speculation" if phase.point is None else phase.point.label()
+        self._write(lambda study: study.show_running(f"trial {phase.trial}: {what}"))
+
+    def recorded(self, record: TrialRecord, standing: SweepProgress) -> None:  # noqa: ARG002
+        self._write(lambda study: study.extend(CAUGHT_UP))
+        self._write(RunStudy.describe_so_far)
+
+    def stop(self) -> None:
+        """Write that nothing runs any more."""
+        self._write(lambda study: study.show_running("nothing"))
+
+    def finish(self, summary: RunSummary) -> None:
+        """Write the answer of the whole run."""
+        self._write(lambda study: study.describe(summary))
+
+    def _write(self, act: Callable[[RunStudy], None]) -> None:
+        if self._study is None or self.lost is not None:
+            return
+        try:
+            act(self._study)
+        except StorageUnusable as error:
+            self.lost = str(error)
+
+
+def open_dashboard(loaded: LoadedSweep, run: Run, note: Callable[[str], None]) -> DashboardListener:
+    """Return the listener of a run that is about to measure.
+
+    Raises UserError for a `search.storage` that cannot be used, but only if the run has measured
+    nothing yet. Any other trouble goes to `note`.
+    """
+    url, points = loaded.sweep.search.storage, loaded.space.points
+    if url is None:
+        study, trouble = open_own_study(run, loaded.sweep, points)
+        if trouble is not None:
+            note(trouble)
+        return DashboardListener(study)
+    try:
+        return DashboardListener(RunStudy(open_storage(url), run, loaded.sweep, points))
+    except StorageUnusable as error:
+        if not run.records():
+            raise storage_refused(loaded, error) from error
+        shown = hidden_word(url)
+        note(f"search.storage: {shown} cannot be used ({error}), the run goes on without it")
+        return DashboardListener(None)
+
+
+def storage_refused(loaded: LoadedSweep, error: StorageUnusable) -> UserError:
+    """Return the error for `search.storage`, with its line in the sweep file."""
+    url = hidden_word(loaded.sweep.search.storage or "")
+    message = f"{url} cannot be used ({error}), {GIVE_URL}"
+    return loaded.document().error(("search", "storage"), message)

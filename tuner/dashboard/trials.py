@@ -1,9 +1,12 @@
-"""A ledger line as the dashboard shows it: on which axes, with what value, and what is known."""
+"""Ledger lines as Optuna trials: parameters, objective values, attributes and files."""
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from itertools import islice
 from typing import Any
+
+from optuna.distributions import BaseDistribution, CategoricalDistribution, IntDistribution
+from optuna.trial import FrozenTrial, TrialState, create_trial
 
 from tuner.analysis.winner import read_objective
 from tuner.config.dimensions import DIMENSIONS, TARGET
@@ -12,52 +15,65 @@ from tuner.config.load_level import Rate, at, parse_level
 from tuner.config.point import Point
 from tuner.config.schema import Sweep, objective_levels
 from tuner.config.yaml_document import shortened
-from tuner.dashboard.notes import trial_note
-from tuner.dashboard.shown import DashboardSchema, DashboardTrial, State
+from tuner.dashboard.run_files import link_files
 from tuner.runs.latency_limits import describe_broken_limits, excess
 from tuner.runs.records import TrialRecord
 from tuner.runs.run import Run
 from tuner.server.base import server_config
 
-_BRIEF = ("configuration", "role", "trial")
+
+@dataclass(frozen=True)
+class DashboardSchema:
+    """What all trials of a study have in common."""
+
+    objectives: tuple[str, ...]
+    """Their names. All are maximised."""
+    distributions: Mapping[str, BaseDistribution]
+    """By parameter."""
 
 
 def make_schema(run: Run, sweep: Sweep, points: Sequence[Point]) -> DashboardSchema:
-    """A run's study: an axis for every setting in which `points` or the ledger's points differ.
+    """Return the schema of a run, with a parameter for each setting that varies between points.
 
-    Without speculation steps, topk, tokens and the draft's TP are 0: the baseline is on every axis.
+    The points are `points` and those of the ledger. In the baseline, settings of speculation are 0.
     """
-    levels = objective_levels(sweep)
-    names = tuple(f"speed-up {at(level)}" for level in levels)
     measured = (record.at for record in run.records() if record.role != "plain")
     own = {**dict.fromkeys(points), **dict.fromkeys(at for at in measured if at is not None)}
-    axes = {name: {(type(value), value): 0} for name, value in trial_params(sweep, None).items()}
-    """Values by axis, each with how many points have it; less the baseline's own."""
-    for point in own:
-        for name, value in trial_params(sweep, point).items():
-            counts = axes.setdefault(name, {})
-            counts[type(value), value] = counts.get((type(value), value), 0) + 1
-    if axes.get("eagle_topk", {}).get((int, 1), 0) == len(own):  # tokens follow from num_steps
-        axes.pop("num_draft_tokens", None)
-    differing = [name for name, counts in axes.items() if _differs(counts.values(), len(own))]
+    rows = [trial_params(sweep, point) for point in own]
+    baseline = trial_params(sweep, None)
+    names = dict.fromkeys(name for row in (baseline, *rows) for name in row)
+    if all(row.get("eagle_topk") == 1 for row in rows):  # then num_steps decides the tokens
+        names.pop("num_draft_tokens", None)
+    distributions = {}
+    for name in names:
+        varied = [row.get(name) for row in rows]
+        if len({repr(value) for value in varied}) > 1:  # repr tells 1 from True
+            # Optuna wants the same choices in all trials, also if fewer points are left on resume.
+            values = [baseline.get(name, 0), *_declared(sweep, name), *varied]
+            distributions[name] = _distribution([value for value in values if value is not None])
     spec = sweep.search.objective
     over = spec.over if spec.level is None else at(spec.level)
-    return DashboardSchema(
-        run.id,
-        run.settings.identity,
-        names or (f"speed-up ({over})",),
-        {name: tuple(value for _, value in axes[name]) for name in differing},
-    )
+    levels = tuple(f"speed-up {at(level)}" for level in objective_levels(sweep))
+    return DashboardSchema(levels or (f"speed-up ({over})",), distributions)
 
 
-def _differs(counts: Collection[int], points: int) -> bool:
-    """Whether points differ on an axis, of whose values so many of them have each one."""
-    had = [count for count in counts if count]
-    return len(had) + (sum(had) < points) > 1
+def _declared(sweep: Sweep, name: str) -> list[Any]:
+    """Return the values of a variable or a flag in the sweep file."""
+    kind, _, key = name.partition(".")
+    if kind == "env":
+        return list(sweep.space.env[key])
+    return [_plain(value) for value in sweep.space.flags[key]] if kind == "flags" else []
+
+
+def _distribution(values: Sequence[Any]) -> BaseDistribution:
+    """Return a range for integers, so that plots have a scale, and choices for other values."""
+    if all(type(value) is int for value in values):
+        return IntDistribution(min(values), max(values))
+    return CategoricalDistribution(tuple({repr(value): value for value in values}.values()))
 
 
 def trial_params(sweep: Sweep, point: Point | None) -> dict[str, Any]:
-    """The settings of a point, or of the baseline, by the names of the sweep file."""
+    """Return the settings of a point, or of the baseline, by their names in the sweep file."""
     named: dict[str, Any] = {}
     for name in (dimension.name for dimension in DIMENSIONS):
         value = 0 if point is None else getattr(point, name)
@@ -77,61 +93,58 @@ def trial_params(sweep: Sweep, point: Point | None) -> dict[str, Any]:
     return named
 
 
-def on_axes(params: Mapping[str, Any], layout: DashboardSchema) -> dict[str, Any]:
-    """A value on every axis: settings without speculation have no draft, as the baseline has 0."""
-    return {axis: params.get(axis, 0) for axis in layout.axes}
-
-
 def _plain(value: Any) -> Any:
     return " ".join(map(str, value)) if isinstance(value, list) else value
 
 
-def brief_trial(sweep: Sweep, layout: DashboardSchema, record: TrialRecord) -> DashboardTrial:
-    """A ledger line with its parameters and its value alone."""
+def make_trial(run: Run, sweep: Sweep, schema: DashboardSchema, record: TrialRecord) -> FrozenTrial:
+    """Return a ledger line as a finished Optuna trial."""
+    params = trial_params(sweep, record.at)
     values = _values(sweep, record)
-    return DashboardTrial(
-        params=on_axes(trial_params(sweep, record.at), layout),
-        state=_state(record, values),
-        values=values,
-        attributes=dict(islice(_attributes(record), len(_BRIEF))),
-        excess=excess(record.broken),
-        note=f"Trial {record.trial}. `trials.jsonl` has its figures: there are too many to show.",
-        started=datetime.fromisoformat(record.started),
+    state = _state(record, values)
+    trial = create_trial(
+        state=state,
+        values=list(values) if state == TrialState.COMPLETE else None,
+        # Settings-only trials have no draft: their settings of speculation are 0.
+        params={name: params.get(name, 0) for name in schema.distributions},
+        distributions=dict(schema.distributions),
+        user_attrs=dict(_attributes(record)),
+        system_attrs={**_constraint(record, state), **link_files(trial_files(run, record))},
     )
-
-
-def shown_trial(
-    run: Run, sweep: Sweep, layout: DashboardSchema, record: TrialRecord
-) -> DashboardTrial:
-    """A ledger line as the dashboard shows it.
-
-    It ended, as far as the ledger tells, when its launch and its load were over.
-    """
     started = datetime.fromisoformat(record.started)
     seconds = (record.launch_s or 0) + (record.measured_s or 0)
-    values = _values(sweep, record)
-    files = [run.relative(run.log_file(record.launch_id)), record.samples]
-    return DashboardTrial(
-        params=on_axes(trial_params(sweep, record.at), layout),
-        state=_state(record, values),
-        values=values,
-        attributes=dict(_attributes(record)),
-        excess=excess(record.broken),
-        note=trial_note(record, sweep),
-        files=tuple(file for file in files if file is not None and (run.path / file).is_file()),
-        started=started,
-        ended=started + timedelta(seconds=seconds),
-    )
+    trial.datetime_start = _local(started)
+    trial.datetime_complete = _local(started + timedelta(seconds=seconds))
+    return trial
 
 
-def _state(record: TrialRecord, values: tuple[float, ...]) -> State:
+def trial_files(run: Run, record: TrialRecord) -> list[str]:
+    """Return the server's log and the raw samples of a trial, as paths in the run folder."""
+    files = (run.relative(run.log_file(record.launch_id)), record.samples)
+    return [file for file in files if file is not None and (run.path / file).is_file()]
+
+
+def _local(moment: datetime) -> datetime:
+    """Return a time as Optuna keeps it: in this machine's zone, without naming the zone."""
+    return moment.astimezone().replace(tzinfo=None)
+
+
+def _state(record: TrialRecord, values: tuple[float, ...]) -> TrialState:
     if record.outcome == "ok" and values:
-        return "ok"
-    return "infeasible" if record.outcome == "infeasible" else "failed"
+        return TrialState.COMPLETE
+    return TrialState.PRUNED if record.outcome == "infeasible" else TrialState.FAIL
+
+
+def _constraint(record: TrialRecord, state: TrialState) -> dict[str, list[float]]:
+    """Return the constraint, above 0 for an infeasible trial, under the name that
+    optuna-dashboard reads. It does not read what Optuna's `set_constraint` writes."""
+    if state == TrialState.FAIL:
+        return {}
+    return {"constraints": [1.0 if state == TrialState.PRUNED else excess(record.broken)]}
 
 
 def _values(sweep: Sweep, record: TrialRecord) -> tuple[float, ...]:
-    """What is maximised; 1 of the baseline, () where it was not measured."""
+    """Return the objective values: 1 for the baseline, () for a trial without figures."""
     levels = objective_levels(sweep)
     if record.role == "baseline":
         return (1.0,) * max(1, len(levels)) if record.outcome == "ok" else ()
@@ -143,8 +156,8 @@ def _values(sweep: Sweep, record: TrialRecord) -> tuple[float, ...]:
 
 
 def _attributes(record: TrialRecord) -> Iterator[tuple[str, Any]]:
-    """Every figure by level, `c8.output_tok_s` or `r4.` at 4 requests/s, and what is known
-    besides, in few words: a long one pushes the page off the screen. The note has it whole."""
+    """Yield what is known of a trial, and every figure: `c8.output_tok_s` at concurrency 8,
+    `r4.output_tok_s` at 4 requests/s. Long texts are shortened; the note has them whole."""
     yield "configuration", "no speculation" if record.at is None else record.at.label()
     yield "role", record.role
     yield "trial", record.trial
@@ -167,9 +180,9 @@ def _attributes(record: TrialRecord) -> Iterator[tuple[str, Any]]:
 
 
 def _flat(name: str, value: Any) -> Iterator[tuple[str, Any]]:
-    """Numbers and lists with the way to them; what was not measured is left out."""
+    """Yield the numbers and lists inside a value by their dotted names, without None."""
     if isinstance(value, Mapping):
-        for key, each in value.items():
-            yield from _flat(f"{name}.{key}", each)
+        for key, inner in value.items():
+            yield from _flat(f"{name}.{key}", inner)
     elif value is not None:
         yield name, value

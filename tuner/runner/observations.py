@@ -9,17 +9,12 @@ from tuner.config.load_level import Level, at, parse_level
 from tuner.config.loader import LoadedSweep
 from tuner.config.point import Point
 from tuner.config.schema import ObjectiveSpec, objective_levels
-from tuner.core.errors import UserError
-from tuner.core.secrets import hidden_word
-from tuner.dashboard.shown import DashboardSchema
-from tuner.dashboard.study import StoredStudy, open_own_study
 from tuner.metrics.statistics import Interval
 from tuner.runs.latency_limits import describe_broken_limits, excess
 from tuner.runs.records import DecisionLine, TrialRecord
 from tuner.runs.run import Run
 from tuner.search.decision import Decision, Stage
 from tuner.search.observation import LevelFigures, Observation
-from tuner.search.optuna_storage import GIVE_URL, StorageUnusable
 from tuner.search.optuna_study import Study
 from tuner.search.samplers import missing_library
 from tuner.workers.worker import Worker
@@ -76,31 +71,6 @@ def _decision(point: Point, line: DecisionLine | None) -> Decision | None:
     return Decision(stage, line.why, point, predicted, excluded=line.excluded)
 
 
-def stored_study(
-    loaded: LoadedSweep, run: Run, layout: DashboardSchema, note: Note
-) -> StoredStudy | None:
-    """The study for the dashboard, made anew: it is derived. None where there cannot be one, which
-    does not stop a run.
-
-    A `search.storage` that does not work stops a run that has measured nothing yet: then the
-    mistake in the sweep file can still be mended.
-    """
-    url = loaded.sweep.search.storage
-    if url is None:
-        stored, trouble = open_own_study(run.study_file, layout)
-        if trouble is not None:
-            note(trouble)
-        return stored
-    try:
-        return StoredStudy(url, layout)
-    except StorageUnusable as error:
-        if not run.ledger().records:
-            raise storage_refused(loaded, error) from error
-        shown = hidden_word(url)
-        note(f"search.storage: {shown} cannot be used ({error}), the run goes on without it")
-        return None
-
-
 def to_observation(record: TrialRecord, spec: ObjectiveSpec, *, levels: bool = True) -> Observation:
     """What a ledger line says to the search; its figures by level only with `levels`."""
     if record.outcome == "infeasible":
@@ -149,10 +119,3 @@ def refuse_missing_library(loaded: LoadedSweep) -> None:
     """Raises UserError, at its line, where the sampler needs what is not installed."""
     if (message := missing_library(loaded.sweep.search)) is not None:
         raise loaded.document().error(("search", "sampler"), message)
-
-
-def storage_refused(loaded: LoadedSweep, error: StorageUnusable) -> UserError:
-    """The refusal of `search.storage`, at its line."""
-    url = hidden_word(loaded.sweep.search.storage or "")
-    message = f"{url} cannot be used ({error}), {GIVE_URL}"
-    return loaded.document().error(("search", "storage"), message)

@@ -12,8 +12,7 @@ from tuner.config.loader import LoadedSweep
 from tuner.config.prompts import content_hash
 from tuner.config.task_dataset import task_hash
 from tuner.core.errors import UserError
-from tuner.dashboard.live import DashboardListener, Showing
-from tuner.dashboard.trials import make_schema
+from tuner.dashboard.study import open_dashboard, storage_refused
 from tuner.execution.executor import Executor, ExecutorFactory
 from tuner.execution.launch import portable
 from tuner.execution.progress import Listeners, Progress
@@ -22,7 +21,7 @@ from tuner.execution.slots import SlotExecutor, lay_out_slots
 from tuner.execution.trial import TrialRunner
 from tuner.runner.budget import CLOCK, Budget, Clock
 from tuner.runner.conversations import with_conversations
-from tuner.runner.observations import refuse_missing_library, storage_refused, stored_study
+from tuner.runner.observations import refuse_missing_library
 from tuner.runner.stages import comes_too_late, measure_endpoint, search_all
 from tuner.runner.status_writer import StatusWriter
 from tuner.runs.machine import Facts, machine_facts
@@ -177,30 +176,30 @@ def measure_all(
             loaded = with_conversations(loaded, run, engine, progress.phase)
             bench = TrialRunner.prepare(engine, loaded, run, progress.phase)
             measure_endpoint(bench, budget, progress)
-        else:
-            # Before the first launch: a storage that does not work is a mistake in the sweep file.
-            layout = make_schema(run, loaded.sweep, loaded.space.points)
-            stored = stored_study(loaded, run, layout, progress.note)
-            showing = Showing(run, loaded.sweep, layout, stored)
-            watched = Listeners(DashboardListener(showing), progress)
-            try:
-                with taking_part(fleet, run, watched.note, watched.step) as own:
-                    if not comes_too_late(own, loaded, run):
-                        loaded = with_conversations(loaded, run, engine, watched.phase)
-                        bench = TrialRunner.prepare(engine, loaded, run, watched.phase)
-                        bench = replace(bench, guard=guard)
-                        with with_executor(bench, loaded, watched, elsewhere) as there:
-                            search_all(
-                                there, loaded, budget, watched, clock, own, here=elsewhere is None
-                            )
-            finally:
-                showing.stop()
-                if showing.lost is not None:
-                    progress.note(
-                        f"the dashboard's study is not complete ({showing.lost}), the ledger is; "
-                        "a resumed run writes the study anew"
-                    )
-        return summarise_run(run)
+            return summarise_run(run)
+        # Before the first launch: a storage that does not work is a mistake in the sweep file.
+        dashboard = open_dashboard(loaded, run, progress.note)
+        watched = Listeners(dashboard, progress)
+        try:
+            with taking_part(fleet, run, watched.note, watched.step) as own:
+                if not comes_too_late(own, loaded, run):
+                    loaded = with_conversations(loaded, run, engine, watched.phase)
+                    bench = TrialRunner.prepare(engine, loaded, run, watched.phase)
+                    bench = replace(bench, guard=guard)
+                    with with_executor(bench, loaded, watched, elsewhere) as there:
+                        search_all(
+                            there, loaded, budget, watched, clock, own, here=elsewhere is None
+                        )
+        finally:
+            dashboard.stop()
+            if dashboard.lost is not None:
+                progress.note(
+                    f"the dashboard's study is not complete ({dashboard.lost}), the ledger is; "
+                    "`specbench dashboard` completes the study"
+                )
+        summary = summarise_run(run)
+        dashboard.finish(summary)
+        return summary
 
 
 @contextmanager

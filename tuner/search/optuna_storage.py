@@ -23,6 +23,8 @@ _KEEPALIVE = {
 """Of libpq, without which a call may wait for hours."""
 WAIT_S = 60
 """For a SQLite file that somebody reads; a run must not lose its study to a long look at it."""
+DERIVED_WAIT_S = 10
+"""For a run's own study.db. Optuna tries five times to add a trial."""
 
 GIVE_URL = "give an Optuna storage URL, such as sqlite:///study.db or postgresql://USER@HOST/NAME"
 """What would be right, for a refusal."""
@@ -83,11 +85,11 @@ def _with_driver(url: str) -> str:
     return url
 
 
-def _connecting(url: str) -> dict[str, Any]:
+def _connecting(url: str, sqlite_wait_s: float) -> dict[str, Any]:
     """For the driver, beside what the URL says. Raises what SQLAlchemy does of one that is none."""
     given = sqlalchemy.make_url(url)
     if given.get_backend_name() == "sqlite":
-        return {"timeout": WAIT_S}
+        return {"timeout": sqlite_wait_s}
     if not given.drivername.startswith("postgresql+psycopg"):  # others have words of their own
         return {}
     wanted = {"connect_timeout": CONNECT_S, **_KEEPALIVE}
@@ -113,7 +115,8 @@ def open_storage(
         raise StorageUnusable(missing) from ImportError(missing)
     try:
         # A server that was away is found again.
-        options = {"pool_pre_ping": True, "connect_args": _connecting(url)}
+        wait_s = DERIVED_WAIT_S if is_derived else WAIT_S
+        options = {"pool_pre_ping": True, "connect_args": _connecting(url, wait_s)}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ExperimentalWarning)
             storage = RDBStorage(

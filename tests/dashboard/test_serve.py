@@ -1,6 +1,7 @@
-"""What optuna-dashboard shows of a run: every line of its ledger, from any state of its files."""
+"""The study of `specbench dashboard`: every line of the ledger, from any state of the files."""
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,15 @@ from optuna_dashboard import get_note
 from tests.report.make_run import Trial, chain, make_run
 from tests.report.test_html import hostile_run
 from tests.sweeps import Listener, tiny_sweep
-from tuner.dashboard.viewed import study_to_view
+from tuner.dashboard import serve
+from tuner.dashboard.serve import study_to_view
 from tuner.engines import make_engine
 from tuner.runner.sweep_run import begin_run, run_sweep
 from tuner.runs.run import Run
 from tuner.search.optuna_storage import sqlite_url
 
 
-def study_at(run: Run, url: str | optuna.storages.RDBStorage) -> optuna.Study:
+def study_at(run: Run, url: str | optuna.storages.BaseStorage) -> optuna.Study:
     return optuna.load_study(study_name=run.id, storage=url)
 
 
@@ -44,28 +46,32 @@ def seen(study: optuna.Study) -> list[dict[str, Any]]:
     ]
 
 
+TRIALS = [Trial(None, 90.0), Trial(chain(2), 95.0), Trial(chain(3), 130.0)]
+
+
 class Looking(Listener):
-    """Opens the study whenever a launch begins."""
+    """Reads the study whenever a launch begins."""
 
     def __init__(self) -> None:
         super().__init__()
         self.run: Run | None = None
-        self.looks: list[list[tuple[int, str]]] = []
+        self.looks: list[tuple[list[str], str]] = []
 
     def phase(self, phase: Any) -> None:
         if phase.doing == "launching" and self.run is not None:
-            trials = study_at(self.run, sqlite_url(self.run.study_file)).trials
-            self.looks.append([(t.number, t.state.name) for t in trials])
+            study = study_at(self.run, sqlite_url(self.run.study_file))
+            states = [trial.state.name for trial in study.trials]
+            self.looks.append((states, study.user_attrs["running"].partition(":")[0]))
 
 
-def test_a_run_is_shown_as_its_ledger_has_it_while_it_runs_and_made_anew(tmp_path: Path) -> None:
+def test_study_follows_a_run_and_is_rebuilt_if_missing(tmp_path: Path) -> None:
     loaded = tiny_sweep(tmp_path, faults="{kind: oom-load, launches: [2]}", search="trials: 3")
     run, looking = begin_run(tmp_path / "runs", loaded, None), Looking()
     looking.run = run
     run_sweep(loaded, run, make_engine(loaded.sweep), looking)
-    assert looking.looks[0] == [(0, "RUNNING")]
-    assert looking.looks[1] == [(0, "COMPLETE"), (1, "RUNNING")]
-    assert looking.looks[3] == [(0, "COMPLETE"), (1, "COMPLETE"), (2, "PRUNED"), (3, "RUNNING")]
+    assert looking.looks[0] == ([], "trial 0")
+    assert looking.looks[1] == (["COMPLETE"], "trial 1")
+    assert looking.looks[3] == (["COMPLETE", "COMPLETE", "PRUNED"], "trial 3")
 
     study = study_at(run, sqlite_url(run.study_file))
     records = run.records()
@@ -83,37 +89,62 @@ def test_a_run_is_shown_as_its_ledger_has_it_while_it_runs_and_made_anew(tmp_pat
     answer = study.user_attrs["answer"]
     assert answer in get_note(study)
     assert f"trial {max(study.trials, key=lambda t: t.value or 0).number}: " in answer
+    assert study.user_attrs["running"] == "nothing"
 
     live = seen(study)
     assert study_to_view(run)[1] is None
     run.study_file.unlink()
     storage, note = study_to_view(run)
-    assert note is not None and "has no study.db" in note
+    assert note is None
     assert seen(study_at(run, storage)) == live
-    assert not run.study_file.exists()
+    assert seen(study_at(run, sqlite_url(run.study_file))) == live
 
 
-def test_what_is_not_what_the_ledger_says_is_not_shown(tmp_path: Path) -> None:
-    """After a kill the study has a trial that runs for ever; after a cut-off line, one too many."""
-    loaded = tiny_sweep(tmp_path, search="trials: 2")
-    run = begin_run(tmp_path / "runs", loaded, None)
-    run_sweep(loaded, run, make_engine(loaded.sweep), Listener())
+def test_run_in_progress_is_shown_and_not_written(tmp_path: Path) -> None:
+    run = make_run(tmp_path, TRIALS)
+    with run.locked():
+        assert run.is_being_written
+        storage, note = study_to_view(run)
+        assert note is not None and "this run has no study.db" in note
+        assert not run.study_file.exists()
+        assert len(study_at(run, storage).trials) == 3
+    study_to_view(run)
+    with run.locked():
+        storage, note = study_to_view(run)
+        assert (note, str(storage.url)) == (None, sqlite_url(run.study_file))
+
+
+def test_study_follows_a_ledger_that_was_cut_off(tmp_path: Path) -> None:
+    """A power cut can lose the ledger's last line after its trial was written."""
+    run = make_run(tmp_path, TRIALS)
+    study_to_view(run)
     lines = run.trials_file.read_bytes().splitlines(keepends=True)
     run.trials_file.write_bytes(b"".join(lines[:2]))
     storage, note = study_to_view(run)
-    assert note is not None and "study.db is not what the ledger says" in note
+    assert note is None
     assert len(study_at(run, storage).trials) == 2
-    run.trials_file.write_bytes(b"".join(lines))
-    with run.locked():
-        assert run.is_being_written
-        own = study_at(run, study_to_view(run)[0])
-        own.ask()
-        assert study_to_view(run)[1] is None  # it is not complete, but somebody completes it
-    assert not run.is_being_written
-    assert study_to_view(run)[1] is not None
 
 
-def test_an_interrupted_trial_does_not_run_for_ever(tmp_path: Path) -> None:
+def test_large_missing_study_is_shown_from_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(serve, "MOST_WRITTEN", 2)
+    run = make_run(tmp_path, TRIALS)
+    storage, note = study_to_view(run)
+    assert note is not None and "study.db lacks 3 trials" in note
+    assert len(study_at(run, storage).trials) == 3
+    assert note_of(study_at(run, storage), 1)
+
+
+def test_broken_samples_do_not_hide_the_study(tmp_path: Path) -> None:
+    run = make_run(tmp_path, [*TRIALS, Trial(None, 90.0)])
+    for file in run.samples.iterdir():
+        file.write_bytes(b"broken")
+    storage, _ = study_to_view(run)
+    assert study_at(run, storage).user_attrs["answer"].startswith("trial 2: ")
+
+
+def test_interrupted_trial_is_in_no_study(tmp_path: Path) -> None:
     class Impatient(Listener):
         def phase(self, phase: Any) -> None:
             if phase.trial == 1 and phase.doing == "measuring":
@@ -123,14 +154,12 @@ def test_an_interrupted_trial_does_not_run_for_ever(tmp_path: Path) -> None:
     run = begin_run(tmp_path / "runs", loaded, None)
     with pytest.raises(KeyboardInterrupt):
         run_sweep(loaded, run, make_engine(loaded.sweep), Impatient())
-    storage, note = study_to_view(run)
-    assert note is None
-    base, cut = study_at(run, storage).trials
-    assert (base.state, cut.state) == (TrialState.COMPLETE, TrialState.FAIL)
-    assert "no ledger line" in cut.user_attrs["reason"]
+    study = study_at(run, sqlite_url(run.study_file))
+    assert [trial.state for trial in study.trials] == [TrialState.COMPLETE]
+    assert study.user_attrs["running"] == "nothing"
 
 
-def test_another_storage_has_all_of_it_and_other_studies_stay(tmp_path: Path) -> None:
+def test_shared_storage_has_the_study_and_keeps_others(tmp_path: Path) -> None:
     url = sqlite_url(tmp_path / "team.db")
     optuna.create_study(study_name="somebody else's", storage=url)
     loaded = tiny_sweep(tmp_path, search=f"trials: 1, storage: '{url}', sampler: nsga2")
@@ -145,7 +174,7 @@ def test_another_storage_has_all_of_it_and_other_studies_stay(tmp_path: Path) ->
     assert not run.study_file.exists()
 
 
-def test_nothing_that_a_run_holds_is_mark_up_in_a_note(tmp_path: Path) -> None:
+def test_notes_have_no_markup_of_users_or_servers(tmp_path: Path) -> None:
     """A model's name or a log line could otherwise run a script or fetch an image."""
     run = hostile_run(tmp_path)
     study = study_at(run, study_to_view(run)[0])
@@ -160,14 +189,15 @@ def test_nothing_that_a_run_holds_is_mark_up_in_a_note(tmp_path: Path) -> None:
     assert "alert(1)" in notes[2] and "OOM" in notes[4]
 
 
-def test_old_ledgers_are_shown(tmp_path: Path) -> None:
-    """What was measured before there were notes is shown with them."""
-    old = Run.open(Path("results/h200_placement/20261130-022458"))
+def test_old_ledger_and_one_without_a_gain_are_shown(tmp_path: Path) -> None:
+    """Ledgers from before the notes have notes too."""
+    folder = shutil.copytree("results/h200_placement/20261130-022458", tmp_path / "old")
+    old = Run.open(folder)
     study = study_at(old, study_to_view(old)[0])
     lines = [json.loads(line) for line in old.trials_file.read_text().splitlines()]
     assert len(study.trials) == len(lines)
     assert study.trials[1].user_attrs["c8.output_tok_s"] == lines[1]["metrics"]["8"]["output_tok_s"]
     best = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(1), 80.0), Trial(chain(2), 70.0)])
     shown = study_at(best, study_to_view(best)[0])
-    assert shown.best_trial.number == 0, "no speculation is the best trial where it is fastest"
+    assert shown.best_trial.number == 0
     assert shown.user_attrs["answer"] == "no speculation"
