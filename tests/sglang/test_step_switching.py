@@ -163,7 +163,7 @@ UNKNOWN = (409, [{"updated": False, "reason": "3 is not among the chain lengths 
         ([BUSY, DONE], None),
         ([BUSY], "not idle"),
         ([UNKNOWN], "not among"),
-        ([OTHER], "it says that it has 1"),
+        ([OTHER], "it reports a chain length of 1"),
         ([(200, [*DONE[1], *BUSY[1]])], "not idle"),
         ([(200, [True])], "cannot switch"),
         ([(200, [False])], "cannot switch"),

@@ -175,13 +175,13 @@ FLUSH_RETRY_S = 10.0
 SWITCH_RETRY_S = 0.3
 _STEPS = "speculative_num_steps"
 _CHANGES = ("/flush_cache", "/set_internal_state")
-"""Pages that want the admin key where the server has one."""
+"""Pages that need the admin key if the server has one."""
 _REFUSED = (401, 403)
 _LOOKED_AT = 4096
-"""Characters of an answer that a message is made of."""
+"""Number of characters of an answer that a message may use."""
 _PROBE_TEXT = "Hello"
 _PROBE_IDS = [1, 2, 3, 4]
-"""Ids that every vocabulary has."""
+"""Token ids that every vocabulary has."""
 
 
 class ServerApi:
@@ -197,7 +197,7 @@ class ServerApi:
         self._request_limit_s = request_limit_s
 
     def is_healthy(self, limit_s: float = HEALTH_LIMIT_S) -> bool:
-        """True where /health answers 200; False where it says otherwise or nothing answers."""
+        """Return True if /health answers 200, False for any other answer or none."""
         try:
             answer = self._request("GET", "/health", None, max(limit_s, 0.1))
         except NoAnswerError:
@@ -205,9 +205,9 @@ class ServerApi:
         return answer.status == 200
 
     def server_info(self, limit_s: float = CONTROL_LIMIT_S) -> dict[str, Any]:
-        """The server's arguments, version and internal state.
+        """Return the server's arguments, version and internal state.
 
-        Raises WRONG_SERVER where the server has no such page, CLIENT where the page is no JSON.
+        Raises WRONG_SERVER if the server has no such page, CLIENT if the page is not JSON.
         """
         for page in ("/server_info", "/get_server_info"):  # the second is the older name
             answer = self._send("GET", page, limit_s=limit_s)
@@ -227,9 +227,9 @@ class ServerApi:
             return None
 
     def generate_one_token(self, info: Mapping[str, Any]) -> None:
-        """Return when the server has really generated a token. `info` is its server_info.
+        """Wait until the server has generated a token. `info` is its server_info.
 
-        Raises HANG where none came in the request's time limit, CLIENT for any other answer.
+        Raises HANG without a token in the request's time limit, CLIENT for any other answer.
         """
         prompt: dict[str, Any] = {"text": _PROBE_TEXT}
         if info.get("skip_tokenizer_init"):
@@ -245,7 +245,10 @@ class ServerApi:
             raise EngineFailure(Failure.CLIENT, f"/generate brought no token: {_short(answer)}")
 
     def flush_cache(self) -> None:
-        """Empty the prefix cache. A server says 400 while requests end: tried again for a while."""
+        """Empty the prefix cache.
+
+        A server answers 400 while requests end, so this retries for FLUSH_RETRY_S.
+        """
         deadline = time.monotonic() + FLUSH_RETRY_S
         while True:
             answer = self._send("POST", "/flush_cache", limit_s=CONTROL_LIMIT_S)
@@ -259,10 +262,10 @@ class ServerApi:
             time.sleep(0.1)
 
     def set_steps(self, steps: int) -> None:
-        """Pin the chain length; every replica of the scheduler then says that it has it.
+        """Pin the chain length, and check that every replica of the scheduler reports it.
 
-        While a health check ends they are not idle: tried again for a moment. Raises CLIENT with
-        the server's reason where one refuses, or has no such switch.
+        Retries for SWITCH_RETRY_S: the replicas are not idle while a health check ends. Raises
+        CLIENT with the server's reason if a replica refuses or has no such switch.
         """
         page = "/set_internal_state"
         deadline = time.monotonic() + SWITCH_RETRY_S
@@ -271,17 +274,17 @@ class ServerApi:
             time.sleep(0.1)
             answer = self._send("POST", page, {"server_args": {_STEPS: steps}})
         try:
-            told = answer.json()
+            parsed = answer.json()
         except ValueError:
-            told = None
-        replicas = told if isinstance(told, list) and told else [told]
-        for each in replicas:
-            if not isinstance(each, dict):  # SGLang's own answer is a list of booleans
+            parsed = None
+        replicas = parsed if isinstance(parsed, list) and parsed else [parsed]
+        for replica in replicas:
+            if not isinstance(replica, dict):  # SGLang's own answer is a list of booleans
                 message = f"it cannot switch, {page} answered {_short(answer.text)}"
-            elif each.get("updated") is not True or answer.status != 200:
-                message = str(each.get("reason") or _short(answer.text))
-            elif each.get(_STEPS) != steps:
-                message = f"it says that it has {each.get(_STEPS)}"
+            elif replica.get("updated") is not True or answer.status != 200:
+                message = str(replica.get("reason") or _short(answer.text))
+            elif replica.get(_STEPS) != steps:
+                message = f"it reports a chain length of {replica.get(_STEPS)}"
             else:
                 continue
             raise EngineFailure(Failure.CLIENT, f"the server did not take {steps} steps: {message}")
@@ -307,7 +310,7 @@ class ServerApi:
     def _request(
         self, method: str, page: str, body: Mapping[str, Any] | None, limit_s: float
     ) -> Answer:
-        """With the keys. Raises NoAnswerError."""
+        """Send a request with the keys. Raises NoAnswerError."""
         headers = self._keys.headers(changes=page in _CHANGES)
         return ask(method, f"{self.url}{page}", headers, body, limit_s)
 

@@ -1,6 +1,6 @@
 """The simulated engine: a real server process that plays SGLang from a performance model.
 
-The launch, the flags and the way it is ended are the real engine's; only the program differs.
+Launch, flags and stop are those of the real engine; only the program differs.
 """
 
 import json
@@ -62,7 +62,7 @@ class SimulatedEngine(Engine):
         refuse_missing_program(self._spec.command, loaded.document())
 
     def check(self, loaded: LoadedSweep) -> Checked:
-        """By the preset, by the faults there are, and by the rules of the release played."""
+        """Check the keys of the preset, the faults, and the rules of the release that is played."""
         self._check_keys(loaded.document())
         check_named(self._played, loaded)
         checked = check(loaded, self._release, on_hardware=False)
@@ -70,7 +70,7 @@ class SimulatedEngine(Engine):
         return replace(checked, notes=(*notes, *checked.notes))
 
     def _check_keys(self, document: Document) -> None:
-        """The keys of `engine` that are this engine's own. Raises UserError at their line."""
+        """Raise UserError at the line of a wrong key of `engine`."""
         place: Place = ("engine", "preset")
         try:
             preset_numbers(self._preset)
@@ -93,7 +93,7 @@ class SimulatedEngine(Engine):
         return played
 
     def _other_ranks(self, tp: int) -> Iterator[str]:
-        """That a preset's machine is asked for more or fewer ranks than its numbers are of."""
+        """Yield a note if model.tp differs from the preset's number of ranks."""
         its = preset_numbers(self._preset)["tp"].value
         if tp != self._spec.overrides.get("tp", its):
             yield (
@@ -102,7 +102,7 @@ class SimulatedEngine(Engine):
             )
 
     def switch_refusal(self, config: ServerConfig) -> str | None:
-        """By the release that it plays."""
+        """Return the reason of the release that is played, or None if it can switch."""
         topk = (config.point.eagle_topk if config.point else None) or 1
         words = spelled_config(config, self._release).flags
         return step_switch_refusal(self._release, config.model, words, topk)
@@ -129,11 +129,11 @@ class SimulatedEngine(Engine):
         return spelled_config(with_switch(config), self._release)
 
     def command(self, config: ServerConfig) -> Command:
-        """The launch command, without faults, and with PORT for the port; starts nothing."""
+        """Return the launch command, without faults and with PORT for the port. Starts nothing."""
         return flags.shown_command(self._program, self._spelled(config))
 
     def launch(self, config: ServerConfig, log: Path, launch_id: int) -> LaunchedServer:
-        """Start a server, with the faults of this launch; its `launch_s` is model time."""
+        """Start a server with the faults of this launch. Its `launch_s` is model time."""
         faults = [
             word
             for fault in self._faults

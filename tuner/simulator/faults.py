@@ -1,4 +1,4 @@
-"""Faults on demand: what they are called, and the deaths that leave SGLang's words behind."""
+"""Faults on demand: their names, and failures that log SGLang's messages."""
 
 import os
 import signal
@@ -50,11 +50,11 @@ FAULTS: Mapping[str, str] = {
 TAKES_VALUE = frozenset(name for name, text in FAULTS.items() if "value: " in text)
 NEEDS_VALUE = frozenset(name for name in TAKES_VALUE if FAULTS[name].startswith("value: "))
 OF_ANSWERS = tuple(name for name, text in FAULTS.items() if "good requests before" in text)
-"""What is wrong with an answer, while the server itself is well."""
+"""Faults of an answer; the server itself is healthy."""
 
 
 def misfit(name: str, value: float | None) -> str | None:
-    """What is wrong with a fault and its value, and what would be right; None: nothing."""
+    """Return the error in a fault and its value, with the remedy, or None if there is none."""
     if name not in FAULTS:
         return f"there is no fault '{name}', {did_you_mean(name, list(FAULTS))}"
     if value is None and name in NEEDS_VALUE:
@@ -72,7 +72,7 @@ class Faults:
 
     @classmethod
     def parse(cls, words: list[str]) -> "Faults":
-        """`kind` or `kind=value`. Raises ValueError with a sentence for anything else."""
+        """Parse `kind` and `kind=value`. Raises ValueError with a sentence for anything else."""
         by_name: dict[str, float | None] = {}
         for word in words:
             name, equals, text = word.partition("=")
@@ -89,18 +89,18 @@ class Faults:
         return name in self.by_name
 
     def value(self, name: str) -> float | None:
-        """The fault's number, None where the fault is not set."""
+        """Return the fault's number, or None if the fault is not set."""
         return self.by_name.get(name)
 
     def answer_fault(self, served: int) -> str | None:
-        """What is wrong with the answer to a request that comes after `served` others."""
+        """Return the fault of the answer to a request after `served` others, or None."""
         for name in OF_ANSWERS:
             if name in self.by_name and served >= (self.by_name[name] or 0):
                 return name
         return None
 
     def strike(self, generated: int, ranks: int) -> bool:
-        """Play what comes after so many tokens; True where the server hangs from now on."""
+        """Play the faults due after `generated` tokens. Returns True if the server now hangs."""
         limits = {name: self.by_name.get(name) for name in _AFTER_TOKENS}
         due = {name for name, limit in limits.items() if limit is not None and generated > limit}
         if "die-after" in due:
@@ -150,12 +150,12 @@ def die_in_scheduler(error: str, ranks: int, traceback: str = _TRACEBACK) -> NoR
 
 
 def die_warming(ranks: int) -> NoReturn:
-    """A scheduler raises in the first forward."""
+    """End as SGLang does when a scheduler raises in the first forward."""
     die_in_scheduler("RuntimeError: CUDA error: an illegal memory access", ranks, _SERVING)
 
 
 def kill_self() -> NoReturn:
-    """SIGKILL to this process, with the line that SGLang writes before."""
+    """Log SGLang's line and end this process by SIGKILL."""
     pid = os.getpid()
     log(f"kill_process_tree called: parent_pid={pid}, include_parent=True, pid={pid}")
     os.kill(pid, signal.SIGKILL)
@@ -170,9 +170,9 @@ _ORPHAN = (
 
 
 def start_orphan() -> None:
-    """A child in its own session, with this environment, that ignores SIGTERM.
+    """Start a child in its own session, with this environment, that ignores SIGTERM.
 
-    It ends by itself after five minutes, so that a harness which loses it leaves no mess for ever.
+    The child ends after five minutes, so that a harness that loses it leaves nothing behind.
     """
     child = subprocess.Popen(
         [sys.executable, "-c", _ORPHAN],

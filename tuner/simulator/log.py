@@ -5,7 +5,7 @@ import time
 
 
 def log(message: str, rank: int | None = None) -> None:
-    """One line to stderr, as a process of SGLang or, with `rank`, one of its schedulers writes."""
+    """Write a line to stderr as SGLang does; with `rank`, as the scheduler of that rank does."""
     stamp = time.strftime("%Y-%m-%d %H:%M:%S")
     who = "" if rank is None else f" TP{rank}"
     sys.stderr.write(f"[{stamp}{who}] {message}\n")
@@ -13,5 +13,5 @@ def log(message: str, rank: int | None = None) -> None:
 
 
 def access(client: str, method: str, path: str, status: int, reason: str) -> None:
-    """One line for a request, as uvicorn writes it."""
+    """Write a line for a request as uvicorn does."""
     log(f'INFO:     {client} - "{method} {path} HTTP/1.1" {status} {reason}')

@@ -18,7 +18,7 @@ _PAUSE_S = 0.02
 
 
 class Others:
-    """The ranks that have joined rank 0."""
+    """Ranks that have joined rank 0."""
 
     def __init__(self) -> None:
         self._streams: list[tuple[asyncio.StreamReader, asyncio.StreamWriter]] = []
@@ -27,7 +27,7 @@ class Others:
 
     @classmethod
     async def gathered(cls, arguments: Arguments) -> "Others | None":
-        """All of them, as soon as they are there; None where the server is of this host alone."""
+        """Wait for all other ranks. Returns None if the server has one host."""
         wanted = arguments.server_args["nnodes"] - 1
         if wanted < 1:
             return None
@@ -44,9 +44,9 @@ class Others:
         self._joined.set()
 
     async def led(self, scheduler: Scheduler) -> None:
-        """Tell them how many tokens there are, until one of them is lost; then nothing moves."""
+        """Send the number of tokens to the other ranks. Stop the scheduler when a rank is lost."""
         lost = [asyncio.ensure_future(reader.read()) for reader, _ in self._streams]
-        while not any(each.done() for each in lost):
+        while not any(stream.done() for stream in lost):
             for _, writer in self._streams:
                 writer.write(b"%d\n" % scheduler.generated)
             await asyncio.sleep(_PAUSE_S)
@@ -55,7 +55,7 @@ class Others:
 
 
 async def follow(arguments: Arguments) -> NoReturn:
-    """The life of a rank other than 0, with its faults."""
+    """Run a rank other than 0, with its faults."""
     reader, _writer = await _joined(arguments)  # both: a writer that nobody holds is closed
     await startup.play(arguments)
     log(f"node_rank {arguments.server_args['node_rank']} is up")
@@ -66,7 +66,7 @@ async def follow(arguments: Arguments) -> NoReturn:
 
 
 async def _joined(arguments: Arguments) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
-    """As soon as rank 0 listens; its host may start later."""
+    """Connect to rank 0. Its host may start later than this one."""
     host, port = rank_address(arguments)
     while True:
         with suppress(OSError):
@@ -75,6 +75,6 @@ async def _joined(arguments: Arguments) -> tuple[asyncio.StreamReader, asyncio.S
 
 
 def rank_address(arguments: Arguments) -> tuple[str, int]:
-    """Where rank 0 waits for the others."""
+    """Return host and port at which rank 0 waits for the other ranks."""
     host, _, port = str(arguments.server_args["dist_init_addr"]).rpartition(":")
     return host, int(port)

@@ -1,4 +1,4 @@
-"""The OpenAI-compatible routes: models, chat completions and completions."""
+"""OpenAI-compatible routes: models, chat completions and completions."""
 
 import json
 import time
@@ -116,7 +116,7 @@ async def _stream(
 
 
 class _Shape:
-    """The JSON of one completion, chat or plain."""
+    """JSON of one completion, chat or plain."""
 
     def __init__(self, running: RunningRequest, wire: Wire, model: str, is_chat: bool) -> None:
         self._running = running
@@ -142,24 +142,24 @@ class _Shape:
         return {"index": 0, **piece, "logprobs": None, "finish_reason": reason}
 
     def opening(self) -> bytes:
-        """Chat's first event, which carries the role and no text."""
+        """Return the first event of a chat, which has the role and no text."""
         return self._event(
             [self._choice({"delta": {"role": "assistant", "content": ""}}, None)], None
         )
 
     def piece(self, is_last: bool) -> bytes:
-        """The text since the last event; the last one has the finish reason."""
+        """Return the text since the last event. The last event has the finish reason."""
         text = self._wire.new_text()
         piece = {"delta": {"content": text}} if self.is_chat else {"text": text}
         reason = self._running.finish_reason["type"] if is_last else None
         return self._event([self._choice(piece, reason)], None)
 
     def usage_event(self) -> bytes:
-        """The event that `stream_options.include_usage` asks for."""
+        """Return the event for `stream_options.include_usage`."""
         return self._event([], self._usage())
 
     def whole(self, with_meta: bool) -> dict[str, Any]:
-        """The answer of a request that did not stream."""
+        """Return the answer to a request without streaming."""
         text = self._running.text
         message = {"role": "assistant", "content": text, "tool_calls": None}
         piece: dict[str, Any] = {"message": message} if self.is_chat else {"text": text}
@@ -179,7 +179,7 @@ class _Shape:
 
 
 def add_routes(app: web.Application) -> None:
-    """The OpenAI-compatible routes on `app`."""
+    """Add the OpenAI-compatible routes to `app`."""
     app.add_routes(
         [
             web.get("/v1/models", models),

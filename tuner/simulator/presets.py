@@ -1,4 +1,4 @@
-"""Presets: the numbers of a machine, each with where it comes from; overrides change them.
+"""Presets: the numbers of a machine, each with its source; overrides change them.
 
 A number in a preset file is `{value, basis, source}`: `given` was published or measured,
 `fitted` was chosen so that the given ones come out, `assumed` is a guess that nothing contradicts.
@@ -70,7 +70,7 @@ def _flatten(table: Mapping[str, Any], prefix: str, into: dict[str, Number]) -> 
 
 
 def load_preset(name: str, overrides: Mapping[str, Any] | None = None) -> SimulatedMachine:
-    """The machine of a preset, with `overrides` by dotted name (`acceptance`, `verify.base_ms`).
+    """Return the machine of a preset, with `overrides` by dotted name, such as `verify.base_ms`.
 
     Raises UserError for an unknown preset, an unknown name or a value of the wrong shape.
     """
@@ -82,10 +82,10 @@ def load_preset(name: str, overrides: Mapping[str, Any] | None = None) -> Simula
 
 
 def check_override(preset: str, key: str, value: Any) -> None:
-    """Raises UserError where the preset has no such number, or one of another shape."""
+    """Raise UserError if the preset has no such number, or one of another shape."""
     numbers = preset_numbers(preset)
     if key not in numbers and not key.startswith("kinds."):
-        known = [each for each in numbers if not each.startswith("nccl.")]
+        known = [number for number in numbers if not number.startswith("nccl.")]
         raise UserError(f"preset {preset} has no number '{key}', {did_you_mean(key, known)}")
     _check_shape(key, value, numbers.get(key))
 

@@ -1,4 +1,4 @@
-"""What goes over the wire: requests read, answers spelled as the played release spells them."""
+"""Parse requests, and write answers in the fields of the release that is played."""
 
 import json
 import random
@@ -27,11 +27,11 @@ _MATH = re.compile(
 
 
 class BadRequestError(Exception):
-    """The body is not a request that SGLang would take: 400."""
+    """SGLang would refuse the body of the request: 400."""
 
 
 def guess_kind(text: str) -> str:
-    """A prompt's kind, by rule: code, summarise, math or else chat.
+    """Return a prompt's kind by rule: code, summarise, math or else chat.
 
     code has a fence, `def ` or the name of a programming language; summarise is longer than 1500
     characters; math has a word such as `prove`, or digits in at least 2 % of its characters.
@@ -48,14 +48,14 @@ def guess_kind(text: str) -> str:
 
 @dataclass(frozen=True)
 class Limits:
-    """A request's own settings, from sampling_params or an OpenAI body."""
+    """Settings of one request, from sampling_params or an OpenAI body."""
 
     max_new_tokens: int
     ignore_eos: bool
 
     @classmethod
     def read(cls, params: Mapping[str, Any]) -> "Limits":
-        """From /generate's sampling_params. Raises BadRequestError."""
+        """Parse sampling_params of /generate. Raises BadRequestError."""
         count = params.get("max_new_tokens", 128)
         if not isinstance(count, int) or isinstance(count, bool) or count < 1:
             raise BadRequestError(f"max_new_tokens must be at least 1, got {count!r}.")
@@ -66,7 +66,7 @@ class Limits:
 
 
 def new_request(prompt: str | list[int], limits: Limits, rid: str | None = None) -> RunningRequest:
-    """A request for the scheduler. Without ignore_eos it stops at a length its prompt decides."""
+    """Return a request for the scheduler. Without ignore_eos the prompt decides its length."""
     if isinstance(prompt, str):
         tokens, kind, raw = len(prompt) // 4 + 1, guess_kind(prompt), prompt.encode()
     else:
@@ -80,7 +80,10 @@ def new_request(prompt: str | list[int], limits: Limits, rid: str | None = None)
 
 
 def read_prompts(body: Any) -> tuple[list[str | list[int]], bool]:
-    """The prompts of a /generate body and whether they came as a list. Raises BadRequestError."""
+    """Return the prompts of a /generate body, and True if they are a list.
+
+    Raises BadRequestError.
+    """
     if not isinstance(body, dict):
         raise BadRequestError("The body must be a JSON object.")
     text, ids = body.get("text"), body.get("input_ids")
@@ -109,7 +112,7 @@ def _is_ids(value: Any) -> bool:
 
 
 class Wire:
-    """Spells the answers for one request, from its arrival on."""
+    """Writes the answers to one request."""
 
     def __init__(
         self,
@@ -129,7 +132,7 @@ class Wire:
         self._end = f"}}{suffix}}}\n\n".encode()
 
     def chunk(self, incremental: bool = False) -> bytes:
-        """The next server-sent event: text and ids from the start, or new ones if incremental."""
+        """Return the next event: all text and ids so far, or only new ones if incremental."""
         request = self._request
         text, ids = request.text, request.output_ids
         if incremental:
@@ -151,19 +154,19 @@ class Wire:
         return head.encode() + self._end
 
     def answer(self) -> dict[str, Any]:
-        """The whole answer of a finished request."""
+        """Return the whole answer of a finished request."""
         request = self._request
         ids = [int(i) for i in request.output_ids.split(", ")] if request.output_ids else []
         return {"text": request.text, "output_ids": ids, "meta_info": self.meta_info()}
 
     def new_text(self) -> str:
-        """The text since the last call."""
+        """Return the text since the last call."""
         text = self._request.text[self._sent_characters :]
         self._sent_characters = len(self._request.text)
         return text
 
     def meta_info(self) -> dict[str, Any]:
-        """The final chunk's meta_info."""
+        """Return meta_info of the final chunk."""
         request = self._request
         return {
             "id": request.rid,

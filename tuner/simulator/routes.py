@@ -66,7 +66,7 @@ def _bears(header: str | None, key: str) -> bool:
 
 
 async def read_body(request: web.Request) -> dict[str, Any]:
-    """The JSON object of a request. Raises BadRequestError."""
+    """Return the JSON object of a request. Raises BadRequestError."""
     try:
         body = json.loads(await request.read())
     except (ValueError, RecursionError) as error:
@@ -90,14 +90,14 @@ async def finished(state: ServerState, requests: list[RunningRequest]) -> None:
 
 
 def leave(requests: list[RunningRequest]) -> None:
-    """Abort what has not finished, once nobody reads it any more."""
+    """Abort the requests that have not finished."""
     for request in requests:
         if not request.finished:
             request.aborted = True
 
 
 async def open_stream(request: web.Request) -> web.StreamResponse:
-    """A response for server-sent events, its headers sent."""
+    """Return a response for server-sent events. Its headers are sent."""
     response = web.StreamResponse(headers={"Content-Type": "text/event-stream; charset=utf-8"})
     await response.prepare(request)
     return response
@@ -176,7 +176,7 @@ async def _write(
             return
         if is_midway and fault == "stall-stream":
             await asyncio.Event().wait()
-        # The answer may be read before the next cycle, so what it says is fixed here.
+        # The client may read the answer before the next cycle, so its content is fixed here.
         is_last = request.finished
         await response.write(wire.chunk(incremental))
         if is_last:
@@ -184,14 +184,14 @@ async def _write(
 
 
 async def health(http: web.Request) -> web.Response:
-    """GET /health: 503 while starting, leaving or hung."""
+    """GET /health: 503 while the server starts, ends or hangs."""
     state = http.app[STATE]
     is_well = state.phase == "up" and not state.scheduler.hung
     return web.Response(status=200 if is_well else 503)
 
 
 async def health_generate(http: web.Request) -> web.Response:
-    """GET /health_generate: as /health, after really generating one token."""
+    """GET /health_generate: as /health, after a token was generated."""
     state = http.app[STATE]
     if state.phase != "up":
         return web.Response(status=503)
@@ -276,7 +276,7 @@ async def metrics(http: web.Request) -> web.Response:
 
 
 def add_routes(app: web.Application) -> None:
-    """SGLang's native routes on `app`."""
+    """Add SGLang's native routes to `app`."""
     app.add_routes(
         [
             web.get("/health", health),

@@ -121,7 +121,7 @@ class Scheduler:
 
     @property
     def generated(self) -> int:
-        """Tokens since the server was up."""
+        """Number of tokens since the server was up."""
         return self._generated
 
     @property
@@ -138,17 +138,17 @@ class Scheduler:
 
     @property
     def speculation(self) -> Speculation | None:
-        """What is in effect now; the arguments have what the server was launched with."""
+        """The settings in effect now; the arguments have those of the launch."""
         return self._spec
 
     def pin(self, steps: int) -> None:
-        """Go on with another chain length; only while idle."""
+        """Continue with another chain length. Only while the scheduler is idle."""
         assert self._spec is not None and self.is_idle
         self._spec = replace(self._spec, steps=steps, draft_tokens=steps + 1)
         self._performance = replace(self._performance, speculation=self._spec)
 
     def submit(self, request: RunningRequest) -> None:
-        """Queue a request; it starts at the next cycle boundary with room."""
+        """Queue a request. It starts at the next cycle boundary with room."""
         request.turn = self._turns.next()
         if self._spec is not None:
             chances = self._performance.conditional(request.kind)
@@ -163,7 +163,7 @@ class Scheduler:
                 request.aborted = True
 
     def flush(self) -> bool:
-        """Empty the cache and reset the counters; False while requests are there."""
+        """Empty the cache and reset the counters. Returns False while requests run or wait."""
         if not self.is_idle:
             return False
         self._seen.clear()
@@ -245,7 +245,7 @@ class Scheduler:
         await self._deliver(batch, emitted)
 
     async def _deliver(self, batch: Sequence[RunningRequest], emitted: int) -> None:
-        """Tell the requests' handlers; play the faults that count tokens."""
+        """Wake the handlers of the requests. Play the faults that count tokens."""
         await self._count_for_faults(emitted)
         if self.is_stuck:
             self.hung = True

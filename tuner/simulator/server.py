@@ -1,4 +1,4 @@
-"""One server's life: load, open the socket, warm up, serve, and end as SGLang ends."""
+"""Run one server: load, open the socket, warm up, serve, and end as SGLang ends."""
 
 import asyncio
 import os
@@ -77,7 +77,7 @@ async def _end_with(parent: int) -> None:
 
 
 async def _bind(arguments: Arguments) -> socket.socket:
-    """The server's socket. A port that is taken hangs for ever, as 0.5.17 does."""
+    """Return the server's socket. Hangs for ever if the port is taken, as 0.5.17 does."""
     host, port = arguments.server_args["host"], arguments.server_args["port"]
     if not arguments.faults.has("port-taken"):
         address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]

@@ -1,4 +1,4 @@
-"""The start of a server: its phases in SGLang's words, slept at a scale, and deaths on the way."""
+"""Start of a server: its phases in SGLang's words, slept at a scale, and its early failures."""
 
 import asyncio
 import os
@@ -12,7 +12,7 @@ from tuner.simulator.log import log
 async def play(arguments: Arguments) -> float:
     """Load and capture. Returns the model-time seconds from launch to ready, warm-up included.
 
-    Does not return where the configuration or a fault kills the server on the way.
+    Does not return if the configuration or a fault kills the server.
     """
     return await _StartUp(arguments).run()
 
@@ -161,7 +161,7 @@ class _StartUp:
             self._die("RuntimeError: selected index k out of range")
 
     def _kill(self, fault: str) -> None:
-        """As the kernel's OOM killer does: nothing is written."""
+        """End as by the kernel's OOM killer: without a message."""
         if self._faults.has(fault):
             os.kill(os.getpid(), signal.SIGKILL)
 

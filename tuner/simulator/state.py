@@ -1,4 +1,4 @@
-"""What every route of one server shares."""
+"""State that all routes of one server share."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ ANOTHER_MODEL = "somebody-else/another-model"
 
 @dataclass
 class ServerState:
-    """One server: its arguments, its scheduler, and where it is in its life."""
+    """Arguments, scheduler and phase of one server."""
 
     arguments: Arguments
     scheduler: Scheduler
@@ -28,7 +28,7 @@ class ServerState:
 
     @property
     def server_args(self) -> Mapping[str, Any]:
-        """What the server says that it was started with."""
+        """The arguments that the server reports."""
         args = self.arguments.server_args
         if not self.arguments.faults.has("wrong-server"):
             return args
@@ -41,14 +41,14 @@ class ServerState:
         }
 
     def next_fault(self) -> str | None:
-        """Count one request; what is wrong with its answer, if anything."""
+        """Count one request. Return the fault of its answer, or None if there is none."""
         if self.phase == "starting":
             return None
         self.served += 1
         return self.arguments.faults.answer_fault(self.served - 1)
 
     def info(self) -> dict[str, Any]:
-        """The answer of /server_info."""
+        """Return the answer of /server_info."""
         machine = self.arguments.performance.machine
         internal: dict[str, Any] = {
             **self.server_args,

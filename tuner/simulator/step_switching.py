@@ -17,7 +17,7 @@ STATE = "specbench_steps"
 
 
 class StepSwitch:
-    """What /set_internal_state reaches."""
+    """The switch that /set_internal_state operates."""
 
     def __init__(self, arguments: Arguments, scheduler: Scheduler) -> None:
         self._arguments = arguments
@@ -25,14 +25,14 @@ class StepSwitch:
         self._refused: str | None = None
 
     def state(self) -> dict[str, Any]:
-        """What internal_states says beyond the arguments; {} where nothing can be switched."""
+        """Return what internal_states has beside the arguments; {} if nothing can be switched."""
         now, built = self._scheduler.speculation, list(self._arguments.warm_steps)
         if not built or now is None:
             return {}
         return {STATE: {"pinned": now.steps, "built": built, "refused": self._refused}}
 
     def update(self, wanted: Mapping[str, Any]) -> tuple[int, list[Any]]:
-        """Pin a chain length. Returns status and answer: the plug-in's, SGLang's own without it."""
+        """Pin a chain length. Returns the status and the answer of the plug-in, or of SGLang."""
         built = list(self._arguments.warm_steps)
         if STEPS not in wanted or not built:
             log("; ".join(f"Updating {key} is not supported." for key in wanted), 0)
