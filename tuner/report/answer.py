@@ -1,7 +1,10 @@
 """The first lines of a report: what to run, how much faster it is, and how sure that is."""
 
+from collections.abc import Sequence
+
 from tuner.analysis.baselines import disagreement
-from tuner.analysis.summary import RunSummary, TrialResult
+from tuner.analysis.request_rates import describe_break_even_rate, describe_overload
+from tuner.analysis.summary import NO_SPECULATION, RunSummary, TrialResult
 from tuner.analysis.winner import broken_by, divergent_outputs, is_refuted
 from tuner.config.load_level import Level, at, axis, listed
 from tuner.core.formatting import change, count, interval, number, ratio
@@ -10,7 +13,6 @@ from tuner.metrics.catalogue import metric_heading
 from tuner.metrics.statistics import Interval
 from tuner.report.baselines import describe_drift
 from tuner.report.cycle import why_it_loses
-from tuner.report.latency_limits import limits_line, rates_line, server_limits_line
 from tuner.report.outputs import same_output
 from tuner.report.winner_evidence import (
     describe_choice,
@@ -19,9 +21,13 @@ from tuner.report.winner_evidence import (
     describe_ties,
 )
 from tuner.report.winner_files import again_command
+from tuner.runs.latency_limits import describe_broken_limits, format_limits, format_required_limits
+from tuner.runs.records import BrokenLimit, TrialRecord
 from tuner.runs.status import read_ended
 
 NOT_SHOWN = "the interval includes 1, so no difference has been shown"
+NAMED = 5
+"""Candidates that are named as breaking a limit."""
 MANY = 5
 """From this many candidates on, the best one's first measurement is likely a lucky one."""
 
@@ -258,6 +264,66 @@ def _seen(bounds: Interval) -> str:
     if bounds.high < 1:
         return "the interval lies below 1, so it is slower by more than noise"
     return NOT_SHOWN
+
+
+def rates_line(summary: RunSummary) -> str | None:
+    """Return up to which request rate speculation pays. Returns None without rates."""
+    found = summary.by_rate
+    told = [words for words in (describe_break_even_rate(found), describe_overload(found)) if words]
+    return f"{'. '.join(told)}." if told else None
+
+
+def limits_line(summary: RunSummary, best: TrialResult) -> str | None:
+    """Return the limits and the candidates that break them. Returns None without limits."""
+    limits = summary.sweep.search.limits
+    if not limits and not summary.limits.broken:
+        return None
+    every = [each for _, found in summary.limits.broken for each in found]
+    told = [f"Limits: {escaped(format_required_limits(limits, every))}."]
+    base, broken = summary.no_speculation, broken_by(summary.ledger, best.record)
+    if not broken and summary.winner is not base:
+        told.append(f"{code(best.label)} keeps them.")
+    if base is not None:
+        recommended = ", which is to be launched," if summary.winner is base else ""
+        name = f"The server without speculation{recommended}"
+        told.append(_kept(name, base.record, base.record.broken))
+    if not broken:
+        told += [f"{code(best.label)} keeps them."] if summary.winner is base else []
+    elif summary.winner is base and summary.limits.decided:
+        told.append(f"No candidate that keeps them is faster than {NO_SPECULATION}.")
+    elif summary.winner is base:
+        told.append(f"They decide nothing: no candidate is faster than {NO_SPECULATION}.")
+    out = [
+        (each, found)
+        for each in summary.ranked
+        if (found := broken_by(summary.ledger, each.record))
+    ]
+    if out:
+        words = [
+            f"{code(each.label)} ({escaped(describe_broken_limits(found, each.record.metrics))})"
+            for each, found in out[:NAMED]
+        ]
+        more = len(out) - NAMED
+        words += [f"{count(more, 'candidate')} more"] if more > 0 else []
+        decided = summary.winner is not base or summary.limits.decided
+        lead = "Not taken for breaking them" if decided else "Broken by"
+        told.append(f"{lead}: {'; '.join(words)}.")
+    return " ".join(told)
+
+
+def server_limits_line(summary: RunSummary) -> str | None:
+    """Return how an endpoint keeps the limits. Returns None without limits."""
+    limits, shown = summary.sweep.search.limits, summary.no_speculation or summary.best_candidate
+    if not limits or shown is None:
+        return None
+    told = _kept("The server", shown.record, shown.record.broken)
+    return f"Limits: {escaped(format_limits(limits))}. {told}"
+
+
+def _kept(name: str, record: TrialRecord, broken: Sequence[BrokenLimit]) -> str:
+    if not broken:
+        return f"{name} keeps them."
+    return f"{name} breaks them: {escaped(describe_broken_limits(broken, record.metrics))}."
 
 
 def describe_end(summary: RunSummary) -> str | None:

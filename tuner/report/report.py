@@ -28,7 +28,7 @@ from tuner.report.prompt_categories import kind_tables, length_tables
 from tuner.report.results_table import top_tables
 from tuner.report.search_history import search_table
 from tuner.report.sections import describe_cost, outliers
-from tuner.report.winner_files import launch_command, write_winner
+from tuner.report.winner_files import again_command, launch_command, write_winner
 from tuner.server.launch_script import launch_script
 
 
@@ -61,14 +61,13 @@ def _written(summary: RunSummary) -> Path:
     drawn = draw_figures(summary, run.figures)
     text = _template().render(
         title=escaped(summary.sweep.name) + (" (simulated)" if summary.simulated else ""),
-        simulated=sections.describe_simulation(summary),
-        artificial=sections.describe_synthetic(summary),
+        summary=summary,
         answer=answer(summary),
         answer_table=answer_table(summary),
         axis=axis(summary.levels),
         levels_table=levels_table(summary),
         adaptive=write_adaptive(summary),
-        launch_words=sections.describe_launch(summary),
+        again=again_command(summary.run.best_yaml),
         launch=_launch(summary, script),
         metric=code(summary.metric),
         workload=sections.workload(summary),
@@ -88,12 +87,18 @@ def _written(summary: RunSummary) -> Path:
         memory=memory_table(run),
         cost=describe_cost(summary),
         facts=sections.facts(summary),
-        inherited=sections.inherited(summary),
+        inherited=_inherited_nccl(summary),
         command=block(sections.command(summary), "bash"),
     )
     write_text(run.report_html, _page(summary, text, drawn))
     write_text(run.report_md, text)
     return run.report_md
+
+
+def _inherited_nccl(summary: RunSummary) -> list[str]:
+    """Return the NCCL variables of the environment that specbench was started in."""
+    found = summary.run.machine().get("env", {})
+    return [f"{name}={value}" for name, value in sorted(found.items()) if name.startswith("NCCL_")]
 
 
 def _page(summary: RunSummary, text: str, drawn: list[Drawn]) -> str:
@@ -140,4 +145,5 @@ def _template() -> jinja2.Template:
         keep_trailing_newline=True,
         undefined=jinja2.StrictUndefined,
     )
+    environment.filters.update(code=code, escaped=escaped)
     return environment.get_template("report.md.j2")

@@ -15,48 +15,10 @@ from tuner.metrics.outliers import Off, requests_off, robust_spread, standing_ou
 from tuner.report.nccl import nccl_warning
 from tuner.report.results_table import TOP, has_energy, is_cut
 from tuner.report.search_history import launches_without_trial
-from tuner.report.winner_files import again_command
 from tuner.runs.gpu_lock import spent
 from tuner.runs.records import TrialRecord
 
 MAX_FAILURES = 30
-
-
-def describe_simulation(summary: RunSummary) -> str | None:
-    """What a reader must know of a simulated run before any number."""
-    if not summary.simulated:
-        return None
-    if not summary.sweep.engine.is_simulated:
-        words = "The server said that it is a simulated one: every number here comes from a "
-        return words + "performance model, none was measured on hardware."
-    preset = summary.sweep.engine.preset
-    named = f"preset {code(preset)}" if preset else "its default preset"
-    return (
-        f"Every number here comes from the simulated engine's performance model ({named}); "
-        "none was measured on hardware."
-    )
-
-
-def describe_synthetic(summary: RunSummary) -> str | None:
-    """That weights or acceptance are not the model's, where they are not."""
-    found = summary.artificial()
-    if not found:
-        return None
-    return (
-        f"{'; '.join(map(escaped, found))}. Compute and communication are real, the accept length "
-        "is not: a speed-up here holds for a draft that accepts as much as was set."
-    )
-
-
-def describe_launch(summary: RunSummary) -> str:
-    """The line above the launch command."""
-    files = "`best.sh` launches it (port from `PORT`, 30000 without)"
-    if summary.best_candidate is None:
-        return files + ":"
-    what = "it" if summary.winner is summary.best_candidate else "the best candidate"
-    return (
-        f"{files}; `best.yaml` measures {what} again with {again_command(summary.run.best_yaml)}:"
-    )
 
 
 def workload(summary: RunSummary) -> str:
@@ -220,22 +182,6 @@ def time_spent(summary: RunSummary) -> str:
     if measured:
         words += f"; load {duration(sum(measured))}"
     return words
-
-
-def inherited(summary: RunSummary) -> str | None:
-    """NCCL variables that came from outside and that no one decided on here."""
-    found = {
-        name: value
-        for name, value in summary.run.machine().get("env", {}).items()
-        if name.startswith("NCCL_")
-    }
-    if not found:
-        return None
-    pairs = ", ".join(code(f"{name}={value}") for name, value in sorted(found.items()))
-    return (
-        f"{pairs} came from the environment that specbench was started in, and every server got "
-        "them except where a configuration sets or unsets them. `best.sh` does not set them."
-    )
 
 
 def command(summary: RunSummary) -> str:
