@@ -17,6 +17,7 @@ from tuner.config.synthetic import FLAG, trusted_code
 from tuner.core.errors import UserError
 from tuner.preflight.plan import make_plan
 from tuner.report.report import write_report
+from tuner.runs.run import Run
 from tuner.server.base import HOST
 from tuner.simulator.arguments import parse
 
@@ -56,6 +57,7 @@ def test_the_report_shows_it(tmp_path: Path):
     assert FLAG not in write_report(summarise_run(run)).read_text()
     text = run.sweep_file.read_text()
     run.sweep_file.write_text(f"{text}\nserver: {{flags: {{{FLAG}: true}}}}\n")
+    run = Run.open(run.path)
     assert trusted_code(run.sweep()) is not None
     assert "| code | trust-remote-code is on" in write_report(summarise_run(run)).read_text()
 

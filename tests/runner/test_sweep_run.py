@@ -5,6 +5,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,7 +26,7 @@ from pathlib import Path
 from tests.sweeps import Listener
 from tuner.runner.sweep_run import reopen_run, run_sweep
 from tuner.engines import make_engine
-from tuner.config.loader import load_sweep
+from tuner.config.loader import LoadedSweep, load_sweep
 
 class Dying(Listener):
     def recorded(self, record, standing):
@@ -232,7 +233,7 @@ def test_a_run_that_is_another_question_now_is_not_resumed(tmp_path: Path):
         reopen_run(run.path, loaded, "simulated")
     with pytest.raises(UserError, match="sweep file has changed"):
         reopen_run(run.path, tiny_sweep(tmp_path, search="trials: 4"), None)
-    other = LoadedSweep(loaded.sweep, loaded.space, loaded.prompts[1:], loaded.path, loaded.text)
+    other = replace(loaded, prompts=loaded.prompts[1:])
     with pytest.raises(UserError, match="prompts have changed"):
         reopen_run(run.path, other, None)
 

@@ -211,7 +211,7 @@ def test_a_place_that_cannot_be_written_is_the_users_mistake(tmp_path: Path):
 @pytest.mark.parametrize("text", ["", "engine: 3\n", "name: [1]\nengine: {kind: simulated}\n"])
 def test_a_sweep_file_edited_in_the_run_folder_is_refused(run: Run, text: str):
     run.sweep_file.write_text(text)
-    with pytest.raises(UserError, match="restore it"):
+    with pytest.raises(UserError, match="Restore it"):
         run.sweep()
 
 
@@ -268,7 +268,9 @@ class TestResuming:
     def test_a_sweep_file_that_is_gone(self, run: Run):
         self.begun(run, 1, 8)
         run.sweep_file.unlink()
-        assert self.refused(run).startswith(f"{run.sweep_file}: No such file or directory")
+        assert self.refused(Run.open(run.path)).startswith(
+            f"{run.sweep_file}: No such file or directory"
+        )
 
 
 @pytest.mark.parametrize(

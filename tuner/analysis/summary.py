@@ -30,7 +30,6 @@ from tuner.config.point import Point
 from tuner.config.schema import ObjectiveSpec, SearchSpec, Sweep
 from tuner.config.space import Space
 from tuner.config.synthetic import artificial
-from tuner.config.yaml_document import read_document
 from tuner.core.errors import UserError
 from tuner.core.formatting import spell_time
 from tuner.engines import make_engine
@@ -273,9 +272,10 @@ class RunSummary:
     @cached_property
     def checked(self) -> Checked:
         """The sweep as the engine of that release checks it, with the notes of the check."""
-        file, text = self.run.sweep_file, self.run.sweep_text()
-        space = Space.from_sweep(self.sweep, read_document(text, str(file)))
-        loaded = LoadedSweep(self.sweep, space, (), file, text)
+        run = self.run
+        loaded = LoadedSweep(
+            self.sweep, run.space, (), run.sweep_file, run.sweep_text(), run.document
+        )
         if self.release is None:
             return Checked(loaded)
         try:

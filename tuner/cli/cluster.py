@@ -33,7 +33,7 @@ class Elsewhere:
 
 def refuse_unplaced(loaded: LoadedSweep, address: str | None, resource: str | None) -> None:
     """Raises UserError where launches of the sweep have no place, with or without `--ray`."""
-    document = loaded.document()
+    document = loaded.document
     if address is None:
         if resource is not None:
             raise UserError("--ray-resource chooses nodes of a cluster, give --ray ADDRESS too")

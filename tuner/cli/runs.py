@@ -14,8 +14,6 @@ from tuner.analysis.best_per_level import record_speedups
 from tuner.analysis.equivalence import by_samples
 from tuner.analysis.winner import fastest_candidate
 from tuner.config.load_level import at, parse_level
-from tuner.config.space import Space
-from tuner.config.yaml_document import read_document
 from tuner.core.errors import UserError
 from tuner.core.formatting import spell_time
 from tuner.runs.crash_recovery import clear, leftovers
@@ -96,9 +94,7 @@ def _wanted(run: Run) -> int:
     sweep = run.sweep()
     if not sweep.engine.launches_servers:
         return 1
-    points = len(
-        Space.from_sweep(sweep, read_document(run.sweep_text(), str(run.sweep_file))).points
-    )
+    points = len(run.space.points)
     return points if sweep.search.sampler == "grid" else min(points, run.settings.wanted)
 
 

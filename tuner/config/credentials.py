@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from tuner.config.yaml_document import Document, Path, compose
+from tuner.config.yaml_document import Document, Path
 from tuner.core import secrets
 from tuner.core.secrets import is_secret
 
@@ -82,14 +82,13 @@ def _put(value: Any, path: Path, new: str) -> None:
     value[path[-1]] = new
 
 
-def without_secrets(text: str) -> str:
-    """A sweep file's text with `${NAME}` for each secret, also in comments; else as it is.
+def without_secrets(text: str, root: yaml.Node | None) -> str:
+    """Return a sweep file's text with `${NAME}` for each secret, also in comments.
 
-    `text` has been read before: it is YAML.
+    `root` is the `Document.root` of `text`.
     """
-    node = compose(text)
     changes: dict[tuple[int, int], str] = {}
-    for scalar, name in _scalars(node, None, ()):
+    for scalar, name in _scalars(root, None, ()):
         shown = secrets.hidden_word(scalar.value, name)
         if shown != scalar.value:
             place = scalar.start_mark.index, scalar.end_mark.index

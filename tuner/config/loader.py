@@ -4,6 +4,7 @@ import os
 import select
 import stat
 from collections.abc import Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
@@ -12,7 +13,7 @@ import yaml
 from pydantic import ValidationError
 
 from tuner.config.conversation import has_answers, without_answers
-from tuner.config.credentials import reveal
+from tuner.config.credentials import reveal, without_secrets
 from tuner.config.load_level import Rate, named
 from tuner.config.prompts import Prompt, Prompts, read_prompts
 from tuner.config.reserved_flags import HIDING, RESERVED, RESERVED_VARIABLES, check_nodes
@@ -39,6 +40,8 @@ class LoadedSweep:
     path: Path
     text: str
     """The file as it was read, with its secrets."""
+    document: Document
+    """The file's values as written, with their lines, for a mistake that is found later."""
     task: tuple[Question, ...] = ()
     """The questions of `workload.task`."""
     prompts_read: str | None = None
@@ -46,9 +49,10 @@ class LoadedSweep:
     answers: tuple[Prompt, ...] = ()
     """Conversations of `workload.answers`, with what is said between the turns of `prompts`."""
 
-    def document(self) -> Document:
-        """The file's values with their lines, for a mistake that is found later."""
-        return read_document(self.text, str(self.path))
+    @property
+    def text_without_secrets(self) -> str:
+        """The file with `${NAME}` for each secret, also in comments."""
+        return without_secrets(self.text, self.document.root)
 
 
 def load_sweep(
@@ -67,7 +71,8 @@ def load_sweep(
     `FILE:LINE: path: what is wrong, what would be right`.
     """
     text = _read(path)
-    document = read_document(text, str(path))
+    written = read_document(text, str(path))
+    document = replace(written, value=deepcopy(written.value))
     if not isinstance(document.value, dict):
         raise UserError("a sweep file is a mapping, begin with `name: ...`", f"{path}:1")
     if engine is not None and isinstance(document.value.get("engine"), dict):
@@ -85,6 +90,7 @@ def load_sweep(
         prompts=found.prompts,
         path=path,
         text=text,
+        document=written,
         task=_task(document, sweep, beside or path.parent),
         prompts_read=found.read_as,
         answers=(

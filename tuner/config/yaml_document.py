@@ -40,6 +40,8 @@ class Document:
     """The file's name, as messages show it."""
     value: Any = None
     lines: dict[Path, int] = field(default_factory=dict)
+    root: yaml.Node | None = field(default=None, repr=False, compare=False)
+    """The nodes that `value` was made of."""
 
     def line(self, path: Path) -> int:
         """The line of the value at `path`, or of the nearest value around it."""
@@ -97,14 +99,9 @@ def read_document(text: str, source: str) -> Document:
         message = "this is not YAML: a number in an escape or a directive is too large"
         raise document.refused(mark, message) from error
     if node is not None:
+        document.root = node
         document.value = _Reader(document).value(node, (), ())
     return document
-
-
-def compose(text: str) -> yaml.Node | None:
-    """The nodes of a document that `read_document` has read."""
-    node: yaml.Node | None = _Loader(text).get_single_node()
-    return node
 
 
 class _Refused(yaml.MarkedYAMLError):

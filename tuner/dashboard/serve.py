@@ -11,8 +11,6 @@ from tuner.analysis.summary import summarise_run
 from tuner.config.credentials import revealed
 from tuner.config.point import Point
 from tuner.config.schema import Sweep
-from tuner.config.space import Space
-from tuner.config.yaml_document import read_document
 from tuner.core.errors import UserError
 from tuner.dashboard.run_files import RunFiles
 from tuner.dashboard.study import CAUGHT_UP, RunStudy, count_trials, open_own_study
@@ -34,7 +32,7 @@ def study_to_view(run: Run) -> tuple[BaseStorage, str | None]:
     if not run.records():
         raise UserError("this run has measured nothing yet, wait for its baseline", run.path)
     sweep, note = run.sweep(), None
-    points = Space.from_sweep(sweep, read_document(run.sweep_text(), str(run.sweep_file))).points
+    points = run.space.points
     try:
         if run.is_being_written:
             return _running_study(run, sweep), None

@@ -264,4 +264,4 @@ def storage_refused(loaded: LoadedSweep, error: StorageUnusable) -> UserError:
     """Return the error for `search.storage`, with its line in the sweep file."""
     url = hidden_word(loaded.sweep.search.storage or "")
     message = f"{url} cannot be used ({error}), {GIVE_URL}"
-    return loaded.document().error(("search", "storage"), message)
+    return loaded.document.error(("search", "storage"), message)

@@ -69,7 +69,7 @@ def lay_out_slots(loaded: LoadedSweep, environment: Mapping[str, str]) -> tuple[
     if wanted == 1:
         return (Slot(0, None),)
     if (why := _refusal(loaded)) is not None:
-        raise loaded.document().error(("slots",), why)
+        raise loaded.document.error(("slots",), why)
     each = gpu_count(sweep)
     names: tuple[str, ...] | None = tuple(map(str, range(PLAYED_GPUS)))
     if not sweep.engine.is_simulated:
@@ -78,13 +78,13 @@ def lay_out_slots(loaded: LoadedSweep, environment: Mapping[str, str]) -> tuple[
         names = tuple(map(str, range(wanted * each)))
     if names is None:
         message = f"the GPUs here are not known, name them in {VISIBLE} or write slots: 1"
-        raise loaded.document().error(("slots",), message)
+        raise loaded.document.error(("slots",), message)
     count = max(1, len(names) // each) if wanted == "auto" else wanted
     if count * each > len(names):
         most = len(names) // each
         may = f"write slots: {most} at most" if most else "they are too few for one"
         need = f"{count} servers need {count * each} GPUs ({each} each), {len(names)} are seen"
-        raise loaded.document().error(("slots",), f"{need}: {may}")
+        raise loaded.document.error(("slots",), f"{need}: {may}")
     groups = [names[n * each : (n + 1) * each] for n in range(count)]
     if sweep.engine.is_simulated:
         return tuple(Slot(n, group) for n, group in enumerate(groups))
@@ -102,7 +102,7 @@ def planned_slots(loaded: LoadedSweep, environment: Mapping[str, str]) -> int:
     if wanted == 1 or loaded.sweep.engine.is_simulated:
         return len(lay_out_slots(loaded, environment))
     if (why := _refusal(loaded)) is not None:
-        raise loaded.document().error(("slots",), why)
+        raise loaded.document.error(("slots",), why)
     if isinstance(wanted, int):
         return wanted
     names = visible_names(environment) or ()

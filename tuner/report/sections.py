@@ -8,7 +8,6 @@ from tuner.analysis.winner import held_out_objective, read_objective
 from tuner.config.load_level import Level, Rate, at, axis
 from tuner.config.schema import SearchSpec
 from tuner.config.synthetic import trusted_code
-from tuner.config.yaml_document import read_document
 from tuner.core.formatting import MISSING, count, duration, number
 from tuner.core.markdown import code, escaped, markdown_table
 from tuner.metrics.outliers import Off, requests_off, robust_spread, standing_out, windows_off
@@ -190,8 +189,7 @@ def command(summary: RunSummary) -> str:
     words = ["specbench", "sweep", str(summary.run.sweep_file)]
     if settings.engine is not None:
         words += ["--engine", settings.engine]
-    text, file = summary.run.sweep_text(), str(summary.run.sweep_file)
-    search = read_document(text, file).value.get("search") or {}
+    search = summary.run.document.value.get("search") or {}
     asked = search.get("trials", SearchSpec().trials)
     if summary.sweep.search.sampler != "grid" and settings.wanted != asked:
         words += ["--trials", str(settings.wanted)]

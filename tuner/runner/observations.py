@@ -118,4 +118,4 @@ def _spread(record: TrialRecord) -> float | None:
 def refuse_missing_library(loaded: LoadedSweep) -> None:
     """Raises UserError, at its line, where the sampler needs what is not installed."""
     if (message := missing_library(loaded.sweep.search)) is not None:
-        raise loaded.document().error(("search", "sampler"), message)
+        raise loaded.document.error(("search", "sampler"), message)

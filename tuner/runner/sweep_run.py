@@ -70,7 +70,9 @@ def begin_run(
         beside=beside,
         models=_models(loaded),
     )
-    return Run.create(root, loaded.text, settings, machine)
+    text = loaded.text_without_secrets
+    document = loaded.document if text == loaded.text else None
+    return Run.create(root, text, settings, machine, document)
 
 
 def _written_path(path: Path) -> str:
@@ -92,8 +94,8 @@ def reopen_run(
     """
     refuse_missing_library(loaded)
     run = Run.open(path)
-    # A run of an older version has the secrets in its copy; another key is no other question.
-    if without_secrets(run.sweep_text()) != without_secrets(loaded.text):
+    # The copy of a run of an older version has the secrets; another key is the same question.
+    if without_secrets(run.sweep_text(), run.document.root) != loaded.text_without_secrets:
         message = f"the sweep file has changed since this run began, use {run.sweep_file} or begin"
         raise UserError(f"{message} a new run", loaded.path)
     if run.settings.engine != engine:

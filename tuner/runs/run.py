@@ -6,11 +6,11 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from functools import cached_property
 from io import FileIO
 from pathlib import Path
 from typing import Any
 
-from tuner.config.credentials import without_secrets
 from tuner.config.load_level import Level, at
 from tuner.config.schema import Sweep
 from tuner.config.space import Space
@@ -46,20 +46,26 @@ class Run(RunFolder):
         sweep_text: str,
         settings: RunSettings,
         machine: dict[str, Any] | None = None,
+        document: Document | None = None,
     ) -> "Run":
-        """A new folder in `root`, named by the time (UTC), with a suffix where it is taken.
+        """Make a run folder in `root`, named by the time (UTC), with a suffix if that exists.
 
-        `machine` is what measures, None: this one."""
+        `sweep_text` is kept as it is: the caller has hidden its secrets. `machine` is what
+        measures; None means this machine. `document` is what `sweep_text` holds, if the caller
+        has read it.
+        """
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
         try:
             path = _new_folder(root, stamp)
             run = cls(path, settings)
-            write_text(run.sweep_file, without_secrets(sweep_text))
+            write_text(run.sweep_file, sweep_text)
             write_json(run.machine_file, machine or machine_facts())
             write_json(run.settings_file, settings.model_dump())
             run.trials_file.touch()
             for folder in (run.logs, run.samples):
                 folder.mkdir()
+            if document is not None:
+                run.document = document
         except OSError as error:
             message = f"{error.strerror}, give a folder that can be written to"
             raise UserError(message, error.filename or root) from error
@@ -93,17 +99,29 @@ class Run(RunFolder):
 
     def sweep(self) -> Sweep:
         """The sweep as it runs, with the command line's engine and trials. No prompts are read."""
-        text = self.sweep_text()
+        search = self._sweep.search.model_copy(update={"trials": self.settings.wanted})
+        return self._sweep.model_copy(update={"search": search})
+
+    @cached_property
+    def document(self) -> Document:
+        """The run's copy of the sweep file, read once. Raises UserError if it cannot be read."""
+        return read_document(self.sweep_text(), str(self.sweep_file))
+
+    @cached_property
+    def space(self) -> Space:
+        """The points of the sweep, before an engine has checked them."""
+        return Space.from_sweep(self._sweep, self.document)
+
+    @cached_property
+    def _sweep(self) -> Sweep:
+        value = self.document.value
         try:
-            data = read_document(text, str(self.sweep_file)).value
             if self.settings.engine is not None:
-                data["engine"]["kind"] = self.settings.engine
-            sweep = Sweep.model_validate(data)
+                value = {**value, "engine": {**value["engine"], "kind": self.settings.engine}}
+            return Sweep.model_validate(value)
         except (ValueError, TypeError, KeyError) as error:
-            message = "this is not the sweep file that the run began with, restore it"
+            message = "this is not the sweep file that the run began with. Restore it."
             raise UserError(message, self.sweep_file) from error
-        search = sweep.search.model_copy(update={"trials": self.settings.wanted})
-        return sweep.model_copy(update={"search": search})
 
     def machine(self) -> dict[str, Any]:
         """machine.json. Raises UserError where it is gone or broken."""
@@ -162,9 +180,7 @@ class Run(RunFolder):
             with opened(self.trials_file, READ_BUFFER_BYTES) as lines:
                 ledger = parse_ledger(lines, self.trials_file)
             if ledger.records:
-                sweep, text = self.sweep(), self.sweep_text()
-                document = read_document(text, str(self.sweep_file))
-                refuse_unusable(self, ledger, sweep, document)
+                refuse_unusable(self, ledger)
             file.truncate(ledger.size)
             file.seek(ledger.size)
             notes = [*([ledger.note] if ledger.note else []), *end_servers(self)]
@@ -235,11 +251,12 @@ def _new_folder(root: Path, stamp: str) -> Path:
             return path
 
 
-def refuse_unusable(run: RunFolder, ledger: Ledger, sweep: Sweep, document: Document) -> None:
-    """Raises UserError where a candidate is no point of the space or the baseline is no use."""
+def refuse_unusable(run: Run, ledger: Ledger) -> None:
+    """Raise UserError if a candidate is not in the space or the baseline cannot be used."""
+    sweep = run.sweep()
     if not sweep.engine.launches_servers:  # has its own point, and nothing to compare it with
         return
-    _refuse_foreign_points(run, ledger, Space.from_sweep(sweep, document))
+    _refuse_foreign_points(run, ledger, run.space)
     _refuse_baseline(run, ledger, sweep.workload.levels)
 
 

@@ -102,7 +102,7 @@ def without_misfits(checked: Checked, memory: MemoryEstimator | None) -> Checked
 
 
 def _refusal(checked: Checked, why: str) -> UserError:
-    document = checked.loaded.document()
+    document = checked.loaded.document
     place = ("model", "tp") if ("model", "tp") in document.lines else ("model",)
     return document.error(place, f"{why}: raise model.tp, or take a smaller model")
 

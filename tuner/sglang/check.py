@@ -27,7 +27,7 @@ def check_named(text: str, loaded: LoadedSweep) -> None:
     except UserError as error:
         if loaded.sweep.engine.release != text:
             raise
-        raise loaded.document().error(("engine", "release"), error.message) from error
+        raise loaded.document.error(("engine", "release"), error.message) from error
 
 
 def check(
@@ -42,7 +42,7 @@ def check(
     that no runnable point has is refused. `also` holds flags that the server itself lists beyond
     those of the table. Not `on_hardware`, nothing is told of what only a GPU chooses.
     """
-    document = loaded.document()
+    document = loaded.document
     checks = _Check(loaded, release, document, also)
     checks.flags()
     space = checks.narrowed()

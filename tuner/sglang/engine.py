@@ -54,7 +54,7 @@ class SglangEngine(Engine):
 
     def refuse(self, loaded: LoadedSweep) -> None:
         """Raises UserError for an interpreter without SGLang, or a prefix that is not here."""
-        document = loaded.document()
+        document = loaded.document
         # Behind docker, ssh or srun the interpreter is another machine's.
         if self._spec.command:
             refuse_missing_program(self._spec.command, document)
@@ -80,7 +80,7 @@ class SglangEngine(Engine):
         for name in ("api_key", "admin_api_key"):
             if getattr(self._spec, name) is not None:
                 flag = name.replace("_", "-")
-                raise loaded.document().error(
+                raise loaded.document.error(
                     ("engine", name),
                     f"this is of a server that runs already, write server: {{flags: {{{flag}: "
                     "...}} for one that is launched",

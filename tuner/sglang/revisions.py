@@ -168,7 +168,7 @@ def _refuse_too_long(loaded: LoadedSweep) -> None:
     for place, name in places:
         if isinstance(name, str) and _is_too_long(name):
             message = f"this name has {len(name)} characters, too long for a folder or a hub name"
-            raise loaded.document().error(place, f"{message}, write a shorter one")
+            raise loaded.document.error(place, f"{message}, write a shorter one")
 
 
 def _is_too_long(name: str) -> bool:

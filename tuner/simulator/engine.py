@@ -59,11 +59,11 @@ class SimulatedEngine(Engine):
 
     def refuse(self, loaded: LoadedSweep) -> None:
         """Raises UserError for an engine.command that is not on this machine."""
-        refuse_missing_program(self._spec.command, loaded.document())
+        refuse_missing_program(self._spec.command, loaded.document)
 
     def check(self, loaded: LoadedSweep) -> Checked:
         """Check the keys of the preset, the faults, and the rules of the release that is played."""
-        self._check_keys(loaded.document())
+        self._check_keys(loaded.document)
         check_named(self._played, loaded)
         checked = check(loaded, self._release, on_hardware=False)
         notes = (self._plays(), *self._other_ranks(loaded.sweep.model.tp))

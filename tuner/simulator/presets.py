@@ -53,6 +53,7 @@ def preset_numbers(name: str) -> Mapping[str, Number]:
     return numbers
 
 
+@cache
 def _read(name: str) -> dict[str, Any]:
     file = resources.files("tuner.simulator") / "presets" / f"{name}.yaml"
     content: dict[str, Any] = yaml.load(file.read_text(encoding="utf-8"), Loader=_LOADER)  # noqa: S506

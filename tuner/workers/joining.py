@@ -15,7 +15,6 @@ import optuna
 from optuna.storages import RDBStorage
 from optuna.study import Study, StudyDirection
 
-from tuner.config.credentials import without_secrets
 from tuner.config.loader import LoadedSweep
 from tuner.config.prompts import content_hash
 from tuner.config.space import Space
@@ -108,7 +107,7 @@ def join_fleet(
     Raises UserError if the storage cannot be used or the study is of another question.
     """
     if not loaded.sweep.engine.launches_servers:
-        raise loaded.document().error(
+        raise loaded.document.error(
             ("engine", "kind"), "an endpoint has nothing to share with others, use specbench sweep"
         )
     where, identity = hidden_word(options.storage), worker_identity(loaded, engine)
@@ -134,7 +133,7 @@ def join_fleet(
 def worker_identity(loaded: LoadedSweep, engine: Engine) -> dict[str, Any]:
     """Return what all workers of a search must have alike, by its name in an error message."""
     release = getattr(engine, "release", None)
-    text = f"{loaded.sweep.engine.kind}\n{without_secrets(loaded.text)}"
+    text = f"{loaded.sweep.engine.kind}\n{loaded.text_without_secrets}"
     return {
         "the sweep file (its hash)": hashlib.sha256(text.encode("utf-8")).hexdigest()[:16],
         "the prompts (their hash)": content_hash(loaded.prompts),
