@@ -5,12 +5,17 @@ from pathlib import Path
 
 import pytest
 
-from tests.report.make_run import Trial, chain, make_run
+from tests.factories import Trial, make_point, make_run
 from tuner.analysis.baselines import settle
 from tuner.analysis.summary import summarise_run
 from tuner.report.report import write_report
 
-SLOWING = [Trial(None, 100.0), Trial(chain(1), 110.0), Trial(chain(2), 109.0), Trial(None, 90.0)]
+SLOWING = [
+    Trial(None, 100.0),
+    Trial(make_point(1), 110.0),
+    Trial(make_point(2), 109.0),
+    Trial(None, 90.0),
+]
 """Launches a minute apart on a machine that loses a tenth: the second candidate is the faster."""
 
 
@@ -20,7 +25,7 @@ def test_drift_decides_which_candidate_is_the_best(tmp_path: Path) -> None:
     written = run.ledger()
     assert written.records[1].metrics["1"]["speedup"] > written.records[2].metrics["1"]["speedup"]
     result = summarise_run(run)
-    assert result.best is not None and result.best.at == chain(2)
+    assert result.best is not None and result.best.at == make_point(2)
     assert result.speedup[1].value == pytest.approx(1.09 / 0.9 ** (2 / 3), rel=0.01)
     drift = result.to_json()["baseline_drift"]["1"]
     assert drift["value"] == pytest.approx(0.9, rel=0.01)
@@ -40,7 +45,7 @@ def test_the_report_says_that_it_was_corrected(tmp_path: Path) -> None:
 
 def test_baselines_that_agree_are_said_to(tmp_path: Path) -> None:
     """Otherwise a reader does not know whether drift was looked for."""
-    run = make_run(tmp_path, [Trial(None, 100.0), Trial(chain(1), 110.0), Trial(None, 100.0)])
+    run = make_run(tmp_path, [Trial(None, 100.0), Trial(make_point(1), 110.0), Trial(None, 100.0)])
     report = write_report(summarise_run(run)).read_text()
     assert "The baseline drifted" not in report
     assert "launches differ by no more than their windows explain" in report
@@ -72,7 +77,7 @@ def test_samples_that_are_gone_leave_the_figures_as_they_were(tmp_path: Path) ->
 
 def test_baselines_that_disagree_stand_in_the_headline(tmp_path: Path) -> None:
     """A machine that was disturbed in one launch answers nothing, however the rest reads."""
-    trials = [Trial(None, 90.0), Trial(chain(2), 70.0), Trial(None, 60.0)]
+    trials = [Trial(None, 90.0), Trial(make_point(2), 70.0), Trial(None, 60.0)]
     run = make_run(tmp_path, trials)
     report = write_report(summarise_run(run)).read_text()
     assert "**Doubtful**: the baseline's launches disagree (" in report

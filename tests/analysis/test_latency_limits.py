@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from tests.config.conftest import BASE
+from tests.factories import SWEEP, TTFT, Trial, make_point, make_run
 from tests.metrics.test_request_rate import served
-from tests.report.make_run import SWEEP, TTFT, Trial, chain, make_run
 from tests.sweeps import Listener, tiny_sweep
 from tuner.analysis.summary import summarise_run
 from tuner.analysis.winner import fastest_candidate
@@ -40,7 +40,7 @@ def limited(root: Path, *speeds: float, limit: float = 9.0) -> Run:
     """A run whose baseline has the first speed, chains of 1, 2, ... steps the others; TPOT is
     1000 / speed."""
     trials = [Trial(None, speeds[0])]
-    trials += [Trial(chain(steps), speed) for steps, speed in enumerate(speeds[1:], 1)]
+    trials += [Trial(make_point(steps), speed) for steps, speed in enumerate(speeds[1:], 1)]
     spec = f"search: {{limits: {{tpot_ms_p50: {limit}}}, trials: 6}}"
     made = make_run(root, trials, sweep=SWEEP.replace("search: {trials: 6}", spec))
     search, lines = made.sweep().search, []
@@ -84,11 +84,11 @@ def test_a_faster_candidate_that_breaks_a_limit_is_no_answer(tmp_path: Path) -> 
     assert fastest_candidate(ledger, spec)[0] is ledger.candidates[1]
     result = summarise_run(run)
     assert result.best is not None
-    assert result.best.at == chain(2)
+    assert result.best.at == make_point(2)
     told = result.to_json()["limits"]
     assert told["asked"] == {"tpot_ms_p50": 9.0}
     assert told["baseline"][0]["value"] == pytest.approx(1000 / 105, rel=0.01)
-    assert told["not_recommended"][0]["point"] == chain(1).to_json()
+    assert told["not_recommended"][0]["point"] == make_point(1).to_json()
     assert told["not_recommended"][0]["broken"][0]["excess"] == pytest.approx(0.2)
     text = write_report(summarise_run(run)).read_text()
     assert "9. `2 steps, 3 tokens` keeps them. The server without speculation breaks them" in text
@@ -196,7 +196,7 @@ def test_a_wrong_limit_is_refused_at_its_line(tmp_path: Path, limits: str, words
 
 def test_best_yaml_keeps_the_limits(tmp_path: Path) -> None:
     run = limited(tmp_path, 105.0, 118.0)
-    assert one_point_sweep(run.sweep(), chain(1)).search.limits == {"tpot_ms_p50": 9.0}
+    assert one_point_sweep(run.sweep(), make_point(1)).search.limits == {"tpot_ms_p50": 9.0}
 
 
 def broken_at(run: Run, *trials: int) -> Run:
@@ -250,7 +250,7 @@ def test_what_is_as_fast_is_told_at_each_level_though_it_breaks_a_limit(tmp_path
     run = Run.open(run.path)
     best = summarise_run(run).by_level[1]
     assert best.record.role == "baseline"
-    assert [each.at for each in best.alike] == [chain(1)]
+    assert [each.at for each in best.alike] == [make_point(1)]
     table = levels_table(summarise_run(run))
     assert table is not None
     assert "`1 step, 2 tokens` (breaks a limit)" in table
@@ -267,7 +267,7 @@ def test_a_limit_that_is_broken_at_one_level_says_nothing_of_another(tmp_path: P
     run.trials_file.write_text("\n".join(map(json.dumps, lines)) + "\n")
     found = summarise_run(Run.open(run.path)).by_level
     assert found[1].record.role == "baseline"
-    assert found[8].record.at == chain(1)
+    assert found[8].record.at == make_point(1)
     table = levels_table(summarise_run(Run.open(run.path))) or ""
     assert "| 8 | `1 step, 2 tokens` | - |" in table
 
@@ -318,7 +318,7 @@ def test_goodput_is_shown_of_whatever_was_measured(tmp_path: Path) -> None:
     ll = {"env": (("NCCL_PROTO", "LL"),)}
     trials = [
         Trial(None, 100.0),
-        Trial(chain(2, **ll), 120.0),
+        Trial(make_point(2, **ll), 120.0),
         Trial(Point(**ll), 101.0, role="plain"),
     ]
     made = make_run(tmp_path, trials)

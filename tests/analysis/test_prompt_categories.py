@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.report.make_run import SWEEP, Trial, chain, make_run, windows_of
+from tests.factories import SWEEP, Trial, make_point, make_run, make_windows
 from tuner.analysis.prompt_categories import kinds_found
 from tuner.analysis.summary import summarise_run
 from tuner.cli.progress import outcome
@@ -40,14 +40,14 @@ def uneven(window: Window, factor: float) -> Window:
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """Chain 2: chat 100, code 160; chain 3: chat 120, code 144; baseline 100 on both."""
-    trials = [Trial(None, 100.0), Trial(chain(2), 100.0), Trial(chain(3), 120.0)]
+    trials = [Trial(None, 100.0), Trial(make_point(2), 100.0), Trial(make_point(3), 120.0)]
     sweep = SWEEP.replace("space:", "search: {objective: {metric: decode_tok_s}}\nspace:", 1)
     sweep = sweep.replace("search: {trials: 6}\n", "")
     made = make_run(tmp_path, trials, sweep=sweep)
     below: list[Window] = []
     lines = []
     for number, (trial, record) in enumerate(zip(trials, made.ledger().records, strict=True)):
-        windows = [uneven(each, CODE[number]) for each in windows_of(trial, 1, 0.002, number)]
+        windows = [uneven(each, CODE[number]) for each in make_windows(trial, 1, 0.002, number)]
         below = below or windows
         point = record.at
         figures: dict[str, Any] = summarise(windows, point and point.num_steps, 1)
@@ -66,7 +66,7 @@ def test_each_kind_has_its_speed_up_and_its_fastest(run: Run) -> None:
     """A user whose traffic is chat alone would run what code made the winner."""
     result = summarise_run(run)
     assert result.best is not None
-    assert result.best.at == chain(3)
+    assert result.best.at == make_point(3)
     chat, code = result.by_kind[1]
     assert (chat.kind, code.kind) == ("chat", "code")
     for found, value in ((chat, 1.2), (code, 1.44)):
@@ -76,11 +76,11 @@ def test_each_kind_has_its_speed_up_and_its_fastest(run: Run) -> None:
         assert found.speedup.high is not None
         assert found.speedup.low < value < found.speedup.high
     assert chat.fastest is result.best
-    assert code.fastest.at == chain(2)
+    assert code.fastest.at == make_point(2)
     assert code.fastest_speedup is not None
     assert code.fastest_speedup.value == pytest.approx(1.6, rel=0.01)
     told = result.to_json()["by_kind"]["1"]["code"]
-    assert told["fastest"] == chain(2).to_json()
+    assert told["fastest"] == make_point(2).to_json()
     assert told["baseline_decode_tok_s"] == pytest.approx(100, rel=0.01)
     assert told["accept_rate"] is not None
 
@@ -95,7 +95,7 @@ def test_the_report_shows_them(run: Run) -> None:
 
 def test_one_kind_needs_no_table(tmp_path: Path) -> None:
     """Three tables of one row each said what the tables of the levels have."""
-    run = make_run(tmp_path, [Trial(None, 100.0), Trial(chain(2), 125.0)])
+    run = make_run(tmp_path, [Trial(None, 100.0), Trial(make_point(2), 125.0)])
     for record in run.ledger().records:
         assert record.metrics["1"].get("by_kind")
     summary = summarise_run(run)
@@ -127,7 +127,9 @@ def test_the_frame_has_a_row_for_each_kind(run: Run) -> None:
     assert list(frame["decode_speedup"]) == pytest.approx([1, 1, 1, 1.6, 1.2, 1.44], rel=0.01)
     assert list(frame["num_steps"].fillna(0)) == [0, 0, 2, 2, 3, 3]
     assert len(kinds_frame([])) == 0
-    failed = make_run(run.path.parent / "other", [Trial(chain(2), failure="OOM", outcome="failed")])
+    failed = make_run(
+        run.path.parent / "other", [Trial(make_point(2), failure="OOM", outcome="failed")]
+    )
     assert len(kinds_frame(failed.ledger().records)) == 0
 
 
@@ -156,7 +158,9 @@ def test_the_report_shows_lengths_where_there_are_several(run: Run) -> None:
 
 def test_no_speculation_may_be_the_fastest_of_a_kind(tmp_path: Path) -> None:
     """`this one` beside a speed-up of 0.75 tells a reader to run what loses."""
-    run = make_run(tmp_path, [Trial(None, 200.0), Trial(chain(2), 150.0), Trial(chain(3), 140.0)])
+    run = make_run(
+        tmp_path, [Trial(None, 200.0), Trial(make_point(2), 150.0), Trial(make_point(3), 140.0)]
+    )
     (chat, _) = summarise_run(run).kinds[1]
     assert chat.fastest.role == "baseline"
     assert chat.fastest_speedup is not None and chat.fastest_speedup.value == 1

@@ -21,7 +21,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.cli.test_long_runs import killed  # noqa: F401 - a fixture
-from tests.report.make_run import Trial, chain, make_run
+from tests.factories import Trial, make_point, make_run
 from tests.runs.test_run import TEXT, settings
 from tests.server import launching
 from tuner.cli import on_finish, sweep
@@ -173,7 +173,7 @@ def test_two_who_stop_a_run_at_once_are_both_told(run: Run) -> None:
 
 def test_a_run_that_was_killed_before_its_report_says_how_to_get_one(tmp_path: Path) -> None:
     """All is measured, so nothing is to be resumed, and yesterday's report is not its answer."""
-    run = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(1), 100.0)])
+    run = make_run(tmp_path, [Trial(None, 90.0), Trial(make_point(1), 100.0)])
     with run.locked():
         state = own_state(datetime.now(UTC), "stopping")
     run.state_file.write_text(json.dumps(vars(state)))

@@ -15,7 +15,7 @@ import psutil
 import pytest
 from rich.console import Console
 
-from tests.report.make_run import Trial, chain, make_run
+from tests.factories import Trial, make_point, make_run
 from tests.sweeps import tiny_sweep
 from tuner.cli import commands
 from tuner.cli.progress import ProgressLine, outcome
@@ -107,7 +107,9 @@ def test_progress_says_what_its_figures_are_of(tmp_path: Path, over: str, said: 
     watch = ProgressLine(Console(file=StringIO()), None, load_sweep(path))
     watch.standing = SweepProgress(1, 1, 1.1, None, 1.1)
     assert watch._so_far() == f" ({said})"
-    record = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(2), 99.0)], levels=(1, 8)).records()
+    record = make_run(
+        tmp_path, [Trial(None, 90.0), Trial(make_point(2), 99.0)], levels=(1, 8)
+    ).records()
     told = outcome(record[1], "output_tok_s")
     assert re.fullmatch(r"concurrency 1: \d+\.\d output tok/s, 1\.\d+x; 8: \d+\.\d [^;]*x", told)
 

@@ -7,7 +7,7 @@ import pytest
 
 from tests.compare.external.files import bench_serving, jsonl
 from tests.compare.test_comparison import run_of
-from tests.report.make_run import Trial, make_run
+from tests.factories import Trial, make_run
 from tuner.cli import main
 
 BROKEN = [Trial(None, failure="OOM", outcome="infeasible")]

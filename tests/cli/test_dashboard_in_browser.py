@@ -14,7 +14,7 @@ from urllib.request import urlopen
 import pytest
 
 from tests.browser import chromium
-from tests.report.make_run import Trial, chain, make_run
+from tests.factories import Trial, make_point, make_run
 from tests.report.test_html import hostile_run
 from tuner.analysis.summary import summarise_run
 from tuner.report.report import write_report
@@ -80,9 +80,9 @@ def test_the_best_trial_is_found_with_its_reason_command_and_log(
         tmp_path,
         [
             Trial(None, 90.0),
-            Trial(chain(2), 95.0),
-            Trial(chain(3, env=(("NCCL_PROTO", "LL"),)), 130.0, command=command),
-            Trial(chain(6), outcome="infeasible", failure="OOM", message="no memory is left"),
+            Trial(make_point(2), 95.0),
+            Trial(make_point(3, env=(("NCCL_PROTO", "LL"),)), 130.0, command=command),
+            Trial(make_point(6), outcome="infeasible", failure="OOM", message="no memory is left"),
         ],
     )
     run.log_file(2).write_text(LOG)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.report.make_run import Trial, chain, make_run
+from tests.factories import Trial, make_point, make_run
 from tests.sweeps import tiny_sweep
 from tuner.analysis.summary import summarise_run
 from tuner.core.errors import UserError
@@ -131,7 +131,7 @@ def test_every_file_of_a_report_is_replaced_whole(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One that is opened for writing is empty already when the disk turns out to be full."""
-    run = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(2), 100.0)])
+    run = make_run(tmp_path, [Trial(None, 90.0), Trial(make_point(2), 100.0)])
     write_report(summarise_run(run))
     inodes = {file: file.stat().st_ino for file in run.results}
     kept = [file.open("rb") for file in inodes]  # so that no inode is used again
@@ -143,7 +143,7 @@ def test_every_file_of_a_report_is_replaced_whole(
 
 def test_a_stranger_s_run_folder_makes_nobody_read_or_write_elsewhere(tmp_path: Path) -> None:
     """`specbench report` and `compare-report` are run on folders out of bug reports."""
-    run = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(2), 100.0)])
+    run = make_run(tmp_path, [Trial(None, 90.0), Trial(make_point(2), 100.0)])
     record = run.records()[-1]
     assert record.samples is not None
     samples, elsewhere = run.path / record.samples, tmp_path / "elsewhere"

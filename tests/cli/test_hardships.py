@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.report.make_run import Trial, chain, make_run
+from tests.factories import Trial, make_point, make_run
 from tests.sweeps import tiny_sweep
 from tuner.analysis.summary import summarise_run
 from tuner.cli.result import print_summary
@@ -210,7 +210,7 @@ def test_a_dashboard_that_cannot_be_shown_gives_no_address(tmp_path: Path) -> No
     missing = specbench("dashboard", empty.path)
     assert (missing.returncode, missing.stdout) == (2, "")
     assert "has measured nothing yet" in missing.stderr
-    run = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(1), 100.0)])
+    run = make_run(tmp_path, [Trial(None, 90.0), Trial(make_point(1), 100.0)])
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
@@ -231,7 +231,7 @@ def test_no_terminal_is_too_narrow_for_a_figure(
     tmp_path: Path, width: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """`20...` tok/s looks like a number."""
-    run = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(2), 100.0)])
+    run = make_run(tmp_path, [Trial(None, 90.0), Trial(make_point(2), 100.0)])
     monkeypatch.setenv("COLUMNS", str(width))
     print_summary(summarise_run(run), run.report_md)
     shown = capsys.readouterr().out
@@ -248,7 +248,7 @@ def test_all_levels_are_shown_in_one_layout(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Throughput at 64 has more digits: a table there and lines here cannot be read together."""
-    run = make_run(tmp_path, [Trial(None, 190.0), Trial(chain(2), 200.0)], levels=(1, 64))
+    run = make_run(tmp_path, [Trial(None, 190.0), Trial(make_point(2), 200.0)], levels=(1, 64))
     workload = run.sweep().workload.model_copy(update={"concurrency": (1, 64)})
     sweep = run.sweep().model_copy(update={"workload": workload})
     summary, layouts = summarise_run(run, sweep), set()
@@ -266,8 +266,8 @@ def test_the_screen_lists_the_answer_among_many_of_a_tie(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """The simplest of a tie may have the lowest figure of it, and the table only has ten lines."""
-    noisy = [Trial(chain(steps), 100.0 - 0.01 * (12 - steps)) for steps in range(2, 13)]
-    run = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(1), 99.7), *noisy], noise=0.02)
+    noisy = [Trial(make_point(steps), 100.0 - 0.01 * (12 - steps)) for steps in range(2, 13)]
+    run = make_run(tmp_path, [Trial(None, 90.0), Trial(make_point(1), 99.7), *noisy], noise=0.02)
     result = summarise_run(run)
     assert result.best is not None and result.best.trial == 1
     print_summary(result, run.report_md)

@@ -7,7 +7,7 @@ import click
 import pytest
 from click.testing import CliRunner, Result
 
-from tests.report.make_run import Trial, chain, make_run
+from tests.factories import Trial, make_point, make_run
 from tuner.cli.commands import specbench
 from tuner.core.errors import UserError
 from tuner.runs.run import Run
@@ -15,7 +15,7 @@ from tuner.runs.run import Run
 
 def run_at(path: Path) -> Path:
     """A whole run under this name."""
-    made = make_run(path.parent, [Trial(None, 90.0), Trial(chain(2), 99.0)])
+    made = make_run(path.parent, [Trial(None, 90.0), Trial(make_point(2), 99.0)])
     made.path.rename(path)
     return path
 

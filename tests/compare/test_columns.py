@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.compare.test_comparison import run_of
-from tests.report.make_run import Trial, chain, make_run
+from tests.factories import Trial, make_point, make_run
 from tuner import load_run
 from tuner.analysis.summary import summarise_run
 from tuner.cli.result import print_summary
@@ -72,7 +72,7 @@ def test_new_metric_is_in_every_view(
 ) -> None:
     """Adding a metric is one entry. A view with a list of its own would lose it."""
     monkeypatch.setenv("COLUMNS", "160")
-    trials = [Trial(None, 90.0), Trial(chain(2), 110.0)]
+    trials = [Trial(None, 90.0), Trial(make_point(2), 110.0)]
     runs = [make_run(tmp_path / name, trials) for name in "ab"]
     records = runs[0].records()
     value = records[1].metrics["1"][new_metric.name]

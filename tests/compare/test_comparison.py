@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from tests.report.make_run import SIMULATED, SWEEP, Trial, chain, make_run
+from tests.factories import SIMULATED, SWEEP, Trial, make_point, make_run
 from tuner.compare.columns import Row
 from tuner.compare.comparison import Comparison, compare
 from tuner.compare.render import comparison_markdown, comparison_text
@@ -18,7 +18,7 @@ BEST = 100.0
 
 
 def run_of(root: Path, name: str, baseline: float = 90.0, best: float = BEST, **given: Any) -> Run:
-    trials = [Trial(None, baseline), Trial(chain(1), best - 9), Trial(chain(2), best)]
+    trials = [Trial(None, baseline), Trial(make_point(1), best - 9), Trial(make_point(2), best)]
     return make_run(root / name, trials, **given)
 
 
@@ -106,7 +106,7 @@ def test_another_draft_or_algorithm_is_said_and_not_refused(
 
 def test_other_release_and_machine_are_said_and_not_refused(tmp_path: Path) -> None:
     """That is what people compare."""
-    trials = [Trial(None, 90.0, version="0.5.18"), Trial(chain(2), 100.0, version="0.5.18")]
+    trials = [Trial(None, 90.0, version="0.5.18"), Trial(make_point(2), 100.0, version="0.5.18")]
     other = make_run(tmp_path / "b", trials)
     facts = json.loads(other.machine_file.read_text()) | {"driver": "999.1"}
     other.machine_file.write_text(json.dumps(facts))
@@ -245,8 +245,8 @@ def test_a_shared_launch_is_told_from_one_of_its_own(tmp_path: Path) -> None:
 
 def test_the_confirming_launch_is_the_figure(tmp_path: Path) -> None:
     """The first figure was picked for being the highest; the second was not."""
-    trials = [Trial(None, 90.0), Trial(chain(1), 91.0), Trial(chain(2), 110.0)]
-    again = Trial(chain(2), 95.0, role="confirm", launch_s=77.0)
+    trials = [Trial(None, 90.0), Trial(make_point(1), 91.0), Trial(make_point(2), 110.0)]
+    again = Trial(make_point(2), 95.0, role="confirm", launch_s=77.0)
     confirmed = share(make_run(tmp_path / "b", [*trials, again]), 1, 2)
     comparison = compare([run_of(tmp_path, "a"), confirmed])
     found = row(comparison, "B", "best candidate")
@@ -260,8 +260,8 @@ def test_the_confirming_launch_is_the_figure(tmp_path: Path) -> None:
 
 def test_a_confirming_launch_that_failed_is_said(tmp_path: Path) -> None:
     """The figure then is of a server that production cannot start."""
-    trials = [Trial(None, 90.0), Trial(chain(2), 110.0)]
-    again = Trial(chain(2), role="confirm", outcome="infeasible", failure="OOM")
+    trials = [Trial(None, 90.0), Trial(make_point(2), 110.0)]
+    again = Trial(make_point(2), role="confirm", outcome="infeasible", failure="OOM")
     broken = share(make_run(tmp_path / "b", [*trials, again]), 1)
     comparison = compare([run_of(tmp_path, "a"), broken])
     assert row(comparison, "B", "best candidate").verdict.startswith("not comparable: a launch of")

@@ -16,7 +16,7 @@ from tests.compare.external.files import (
     vllm,
 )
 from tests.compare.test_comparison import row, run_of
-from tests.report.make_run import SIMULATED
+from tests.factories import SIMULATED
 from tuner.compare.comparison import Comparison, compare
 from tuner.compare.render import comparison_markdown, comparison_text
 from tuner.compare.sources import open_sources

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
+from tests import factories
 from tests.compare.test_comparison import row, run_of
-from tests.report import make_run as made
-from tests.report.make_run import SIMULATED, SWEEP, Trial, chain, make_run
+from tests.factories import SIMULATED, SWEEP, Trial, make_point, make_run
 from tuner.compare.comparison import compare
 from tuner.compare.regression_gate import Gate
 from tuner.compare.render import comparison_markdown, comparison_page, comparison_text
@@ -33,15 +33,15 @@ LOG = """\
 @pytest.fixture
 def crossing(monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on one step is 20 % slower and two steps 20 % faster at concurrency 4 than 1."""
-    real = made.windows_of
+    real = factories.make_windows
 
-    def windows_of(trial: Trial, level: int, noise: float, seed: int) -> list[Window]:
+    def make_windows(trial: Trial, level: int, noise: float, seed: int) -> list[Window]:
         change = {1: 1.2, 2: 0.8}.get((trial.point and trial.point.num_steps) or 0, 1.0)
         assert trial.tok_s is not None
         tok_s = trial.tok_s * (change if level == 4 else 1.0)
         return real(replace(trial, tok_s=tok_s), level, noise, seed)
 
-    monkeypatch.setattr(made, "windows_of", windows_of)
+    monkeypatch.setattr(factories, "make_windows", make_windows)
 
 
 @pytest.mark.usefixtures("crossing")
@@ -57,8 +57,8 @@ def test_the_best_candidate_is_that_of_each_concurrency(tmp_path: Path) -> None:
 def test_a_section_says_whose_figures_it_has(tmp_path: Path) -> None:
     """The header named 3 steps, the section below had the figures of 4 and a note of a launch
     that they were not of."""
-    again = Trial(chain(2), 110.1, role="confirm")
-    trials = [Trial(None, 90.0), Trial(chain(1), 91.0), Trial(chain(2), 110.0), again]
+    again = Trial(make_point(2), 110.1, role="confirm")
+    trials = [Trial(None, 90.0), Trial(make_point(1), 91.0), Trial(make_point(2), 110.0), again]
     given: dict[str, Any] = {"sweep": TWO_LEVELS, "levels": (1, 4)}
     comparison = compare([make_run(tmp_path / name, trials, **given) for name in "ab"])
     text, page = comparison_text(comparison), comparison_markdown(comparison)
@@ -73,7 +73,7 @@ def test_a_section_says_whose_figures_it_has(tmp_path: Path) -> None:
 
 
 def test_runs_with_different_best_candidates_have_each_in_the_heading(tmp_path: Path) -> None:
-    trials = [Trial(None, 90.0), Trial(chain(3), 110.0)]
+    trials = [Trial(None, 90.0), Trial(make_point(3), 110.0)]
     comparison = compare([run_of(tmp_path, "a"), make_run(tmp_path / "b", trials)])
     words = "best candidate there: A 2 steps, 3 tokens; B 3 steps, 4 tokens"
     assert words in comparison_text(comparison)
@@ -101,13 +101,13 @@ def test_a_gate_says_what_it_could_not_have_seen(tmp_path: Path) -> None:
 
 def test_a_candidate_within_the_noise_does_not_replace_the_answer(tmp_path: Path) -> None:
     """Else each of two equal runs is compared by its luckiest point."""
-    trials = [Trial(None, 90.0), Trial(chain(1), 100.0), Trial(chain(2), 100.02)]
+    trials = [Trial(None, 90.0), Trial(make_point(1), 100.0), Trial(make_point(2), 100.02)]
     comparison = compare([make_run(tmp_path / name, trials) for name in "ab"])
     assert row(comparison, "B", "best candidate").configuration == "1 step, 2 tokens"
 
 
 def test_all_points_that_runs_share_and_those_that_they_do_not(tmp_path: Path) -> None:
-    trials = [Trial(None, 90.0), Trial(chain(2), 110.0), Trial(chain(3), 100.0)]
+    trials = [Trial(None, 90.0), Trial(make_point(2), 110.0), Trial(make_point(3), 100.0)]
     comparison = compare([run_of(tmp_path, "a"), make_run(tmp_path / "b", trials)], every=True)
     assert row(comparison, "B", "2 steps, 3 tokens").verdict == "faster"
     assert comparison.unshared == (
@@ -121,7 +121,7 @@ def test_all_points_that_runs_share_and_those_that_they_do_not(tmp_path: Path) -
 
 def test_a_shared_point_that_is_slower_is_no_regression(tmp_path: Path) -> None:
     """Nobody deploys it: the gate is for what would be served."""
-    trials = [Trial(None, 90.0), Trial(chain(1), 50.0), Trial(chain(2), 100.0)]
+    trials = [Trial(None, 90.0), Trial(make_point(1), 50.0), Trial(make_point(2), 100.0)]
     comparison = compare([run_of(tmp_path, "a"), make_run(tmp_path / "b", trials)], every=True)
     assert row(comparison, "B", "1 step, 2 tokens").verdict == "slower"
     assert comparison.regressions(0.02) == ()
@@ -149,7 +149,7 @@ def test_a_concurrency_that_failed_is_not_passed(tmp_path: Path) -> None:
 def test_endpoints_are_one_server_each(tmp_path: Path, speculates: bool) -> None:
     """They have no baseline, so there is no block for one, and neither kind goes without rows."""
     a = make_run(tmp_path / "a", [Trial(None, 90.0)], sweep=ENDPOINT)
-    point = chain(2) if speculates else None
+    point = make_point(2) if speculates else None
     b = make_run(tmp_path / "b", [Trial(point, 110.0)], sweep=ENDPOINT)
     comparison = compare([a, b])
     assert {each.what for each in comparison.rows} == {"the server as it is"}
@@ -161,7 +161,7 @@ def test_endpoints_are_one_server_each(tmp_path: Path, speculates: bool) -> None
 
 
 def test_an_endpoint_is_not_held_against_a_sweep(tmp_path: Path) -> None:
-    endpoint = make_run(tmp_path / "b", [Trial(chain(2), 100.0)], sweep=ENDPOINT)
+    endpoint = make_run(tmp_path / "b", [Trial(make_point(2), 100.0)], sweep=ENDPOINT)
     with pytest.raises(NotComparable, match=r"engine\.kind is sglang in the first run and endpoin"):
         compare([run_of(tmp_path, "a"), endpoint])
 
@@ -200,7 +200,7 @@ def test_what_lies_behind_a_speed_is_shown(tmp_path: Path) -> None:
 
 def test_energy_per_token_is_compared_where_it_was_read(tmp_path: Path) -> None:
     """Faster at twice the power is not an upgrade."""
-    trials = [Trial(None, 90.0, watts=400.0), Trial(chain(2), 100.0, watts=500.0)]
+    trials = [Trial(None, 90.0, watts=400.0), Trial(make_point(2), 100.0, watts=500.0)]
     runs = [make_run(tmp_path / "a", trials), run_of(tmp_path, "b")]
     comparison = compare(runs)
     rows = [row(comparison, letter, "best candidate") for letter in "AB"]
@@ -236,8 +236,8 @@ def test_a_page_without_a_ratio_has_the_reasons(tmp_path: Path) -> None:
 
 def test_a_best_candidate_whose_own_launch_failed_is_not_passed(tmp_path: Path) -> None:
     """Its figures are of a shared server, and nobody could serve it."""
-    failed = Trial(chain(2), role="confirm", outcome="failed", failure="OOM")
-    trials = [Trial(None, 90.0), Trial(chain(2), 100.0), failed]
+    failed = Trial(make_point(2), role="confirm", outcome="failed", failure="OOM")
+    trials = [Trial(None, 90.0), Trial(make_point(2), 100.0), failed]
     comparison = compare([run_of(tmp_path, "a"), make_run(tmp_path / "b", trials)])
     found = row(comparison, "B", "best candidate")
     assert found.verdict == "not comparable: a launch of its own failed"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.report.make_run import Trial, chain, make_run
+from tests.factories import Trial, make_point, make_run
 from tuner.analysis.summary import summarise_run
 from tuner.cli.commands import specbench
 from tuner.config.loader import load_sweep
@@ -53,7 +53,7 @@ def test_remote_code_runs_only_where_the_file_says_so_and_the_plan_shows_it(tmp_
 
 def test_the_report_shows_it(tmp_path: Path):
     """Who is given a run folder knows that its figures came with a model's own code."""
-    run = make_run(tmp_path, [Trial(None), Trial(chain(2))])
+    run = make_run(tmp_path, [Trial(None), Trial(make_point(2))])
     assert FLAG not in write_report(summarise_run(run)).read_text()
     text = run.sweep_file.read_text()
     run.sweep_file.write_text(f"{text}\nserver: {{flags: {{{FLAG}: true}}}}\n")
@@ -76,7 +76,7 @@ def test_servers_listen_on_the_loopback_alone(tmp_path: Path):
 def test_a_dashboard_for_everybody_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """optuna-dashboard asks for no password, and can delete studies."""
     monkeypatch.setattr("tuner.cli.dashboard.serve", lambda *_: None)
-    run = make_run(tmp_path, [Trial(None), Trial(chain(2))])
+    run = make_run(tmp_path, [Trial(None), Trial(make_point(2))])
     words = ["dashboard", str(run.path), "--port", "18431"]
     assert "password" not in CliRunner().invoke(specbench, words).output
     told = CliRunner().invoke(specbench, [*words, "--host", "0.0.0.0"]).output

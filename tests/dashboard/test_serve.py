@@ -12,7 +12,7 @@ from optuna.trial import Trial as OptunaTrial
 from optuna.trial import TrialState
 from optuna_dashboard import get_note
 
-from tests.report.make_run import Trial, chain, make_run
+from tests.factories import Trial, make_point, make_run
 from tests.report.test_html import hostile_run
 from tests.sweeps import Listener, tiny_sweep
 from tuner.dashboard import serve
@@ -46,7 +46,7 @@ def seen(study: optuna.Study) -> list[dict[str, Any]]:
     ]
 
 
-TRIALS = [Trial(None, 90.0), Trial(chain(2), 95.0), Trial(chain(3), 130.0)]
+TRIALS = [Trial(None, 90.0), Trial(make_point(2), 95.0), Trial(make_point(3), 130.0)]
 
 
 class Looking(Listener):
@@ -197,7 +197,9 @@ def test_old_ledger_and_one_without_a_gain_are_shown(tmp_path: Path) -> None:
     lines = [json.loads(line) for line in old.trials_file.read_text().splitlines()]
     assert len(study.trials) == len(lines)
     assert study.trials[1].user_attrs["c8.output_tok_s"] == lines[1]["metrics"]["8"]["output_tok_s"]
-    best = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(1), 80.0), Trial(chain(2), 70.0)])
+    best = make_run(
+        tmp_path, [Trial(None, 90.0), Trial(make_point(1), 80.0), Trial(make_point(2), 70.0)]
+    )
     shown = study_at(best, study_to_view(best)[0])
     assert shown.best_trial.number == 0
     assert shown.user_attrs["answer"] == "no speculation"

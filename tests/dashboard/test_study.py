@@ -14,7 +14,7 @@ from optuna.trial import Trial as OptunaTrial
 from optuna.trial import TrialState
 from optuna_dashboard import get_note, save_note
 
-from tests.report.make_run import Trial, chain, make_run
+from tests.factories import Trial, make_point, make_run
 from tuner.config.point import Point
 from tuner.dashboard.run_files import RunFiles, artifact_id
 from tuner.dashboard.study import DashboardListener, RunStudy, open_own_study
@@ -24,7 +24,7 @@ from tuner.search import optuna_storage
 from tuner.search.optuna_storage import StorageUnusable, open_storage, sqlite_url
 
 LL = (("NCCL_PROTO", "LL"),)
-POINTS = [chain(2), chain(3, env=LL), chain(4), chain(5)]
+POINTS = [make_point(2), make_point(3, env=LL), make_point(4), make_point(5)]
 TRIALS = [
     Trial(None, 90.0),
     Trial(POINTS[0], 95.0),

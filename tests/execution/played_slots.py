@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from tests.metrics.make import World
+from tests.factories import World
 from tests.played import speed
 from tuner.config.point import Point
 from tuner.execution.executor import LaunchFuture

@@ -17,8 +17,8 @@ from typing import Any
 from unittest.mock import patch
 
 from tests.compare.external import files as foreign_files
+from tests.factories import SIMULATED, Trial, make_point, make_run
 from tests.fuzz import damage
-from tests.report.make_run import SIMULATED, Trial, chain, make_run
 from tuner.analysis.summary import summarise_run
 from tuner.compare.external.reader import read_foreign
 from tuner.config.loader import load_sweep
@@ -387,8 +387,8 @@ def _sweeps() -> list[str]:
 
 @cache
 def _run(folder: Path) -> Run:
-    trials = [Trial(None, 90.0), *(Trial(chain(n), 100.0 - n) for n in (1, 2, 3))]
-    trials.append(Trial(chain(4), failure="OOM", message="out", outcome="infeasible"))
+    trials = [Trial(None, 90.0), *(Trial(make_point(n), 100.0 - n) for n in (1, 2, 3))]
+    trials.append(Trial(make_point(4), failure="OOM", message="out", outcome="infeasible"))
     return make_run(folder / "runs", trials, sweep=SIMULATED)
 
 

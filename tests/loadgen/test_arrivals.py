@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.factories import make_sample, make_window
 from tests.loadgen.fake_server import FakeServer
-from tests.metrics.make import sample, window
 from tuner.loadgen.client import Load, arrivals, run_window
 from tuner.metrics.catalogue import summarise
 from tuner.metrics.samples import Request, Window
@@ -94,21 +94,21 @@ def test_a_conversation_arrives_once_and_its_turns_follow() -> None:
 
 
 def test_latencies_begin_when_a_request_came() -> None:
-    late = sample((2.0, 3.0), (1, 4), sent=1.5, due=0.5)
-    figures = summarise([window(late)], None, None)
+    late = make_sample((2.0, 3.0), (1, 4), sent=1.5, due=0.5)
+    figures = summarise([make_window(late)], None, None)
     assert figures["ttft_ms_p50"] == pytest.approx(1500)
     assert figures["e2e_ms_p50"] == pytest.approx(2500)
     assert figures["queue_ms_p50"] == pytest.approx(1000)
     assert figures["goodput_request_s"] is None  # nobody said what is good
-    closed = summarise([window(sample())], None, None)
+    closed = summarise([make_window(make_sample())], None, None)
     assert closed["queue_ms_p50"] is None
 
 
 def test_goodput_counts_requests_that_keep_every_limit() -> None:
     """A percentile over all requests does not tell how many users were served well."""
-    quick, slow = sample((0.1, 0.5), (1, 4)), sample((0.9, 1.3), (1, 4))
-    broken = sample((), (), error="HTTP 500")
-    both = [window(quick, slow, broken, wall=2.0)]
+    quick, slow = make_sample((0.1, 0.5), (1, 4)), make_sample((0.9, 1.3), (1, 4))
+    broken = make_sample((), (), error="HTTP 500")
+    both = [make_window(quick, slow, broken, wall=2.0)]
     limits = {"ttft_ms_p99": 500.0, "tpot_ms_p90": 101.0}
     assert summarise(both, None, None, limits)["goodput_request_s"] == pytest.approx(0.5)
     assert summarise(both, None, None, {"e2e_ms_p50": 1.0})["goodput_request_s"] == 0
@@ -117,6 +117,6 @@ def test_goodput_counts_requests_that_keep_every_limit() -> None:
 
 
 def test_samples_keep_when_requests_came(tmp_path: Path) -> None:
-    windows = {1: [window(sample(due=0.25, cached_tokens=3), sample())]}
+    windows = {1: [make_window(make_sample(due=0.25, cached_tokens=3), make_sample())]}
     write_samples(tmp_path / "s.gz", windows)
     assert read_samples(tmp_path / "s.gz") == windows

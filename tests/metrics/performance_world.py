@@ -11,7 +11,7 @@ from functools import cache
 
 import numpy as np
 
-from tests.metrics.make import sample
+from tests.factories import make_sample
 from tuner.metrics.samples import Window
 from tuner.simulator.performance import Performance, Speculation
 from tuner.simulator.presets import load_preset
@@ -95,6 +95,8 @@ class Configuration:
         for index, seconds in enumerate(took * self.cycle_s / speed):
             end = now + CHUNK + float(seconds)
             times = (now + CHUNK, end)
-            samples.append(sample(times, (1, OUTPUT), sent=now, prompt_id=f"p{index}", ended=end))
+            samples.append(
+                make_sample(times, (1, OUTPUT), sent=now, prompt_id=f"p{index}", ended=end)
+            )
             now = end
         return Window(1, now, 0.1, tuple(samples))

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tests.metrics.make import World
+from tests.factories import World
 from tuner.metrics.drift import Baselines, Launched
 from tuner.metrics.statistics import speedup
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.metrics.make import World, sample, window
+from tests.factories import World, make_sample, make_window
 from tuner.metrics.early_stopping import WindowSpread, clearly_slower, half_width
 from tuner.metrics.samples import Window
 from tuner.metrics.statistics import Metric
@@ -76,13 +76,13 @@ def test_nothing_is_said_without_the_spread_or_with_few_prompts() -> None:
     assert clearly_slower(slow, many.windows(3), "output_tok_s", spread) is not None
     assert clearly_slower(few.windows(1, 0.5), few.windows(3), "output_tok_s", spread) is None
     assert clearly_slower([], many.windows(3), "output_tok_s", spread) is None
-    broken = [window(sample((), (), error="HTTP 500"))]
+    broken = [make_window(make_sample((), (), error="HTTP 500"))]
     assert clearly_slower(broken, many.windows(3), "output_tok_s", spread) is None
 
 
 def test_the_half_width_is_that_of_whole_windows() -> None:
     """12.7 standard errors to either side with two windows: two that agree are no proof."""
-    two = [Window(1, wall, 0.1, (sample(),)) for wall in (1.0, 1.02)]
+    two = [Window(1, wall, 0.1, (make_sample(),)) for wall in (1.0, 1.02)]
     assert half_width(two, "output_tok_s") == pytest.approx(12.71 * 0.0198 / 2, rel=0.01)
     assert half_width(two[:1], "output_tok_s") is None
     assert half_width([two[0]] * 3, "output_tok_s") == 0

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.metrics.make import World
-from tests.report.make_run import Trial, chain, make_run
+from tests.factories import Trial, World, make_point, make_run
 from tuner.analysis.summary import summarise_run
 from tuner.metrics.outliers import requests_off, robust_spread, standing_out, windows_off
 from tuner.metrics.samples import Window
@@ -52,7 +51,7 @@ def test_the_report_shows_it_and_drops_nothing(
 ) -> None:
     """Otherwise a figure hides what was left out of it, or what is in it."""
     monkeypatch.setattr("tuner.report.report.draw_figures", lambda summary, folder: [])
-    run = make_run(tmp_path, [Trial(None, 100.0), Trial(chain(2), 125.0)])
+    run = make_run(tmp_path, [Trial(None, 100.0), Trial(make_point(2), 125.0)])
     assert "Nothing stands out." in write_report(summarise_run(run)).read_text()
     before = summarise_run(run).speedup
     windows = dict(recorded_samples(run, run.records()[1]))
@@ -69,8 +68,8 @@ def test_a_slow_window_is_one_row_and_not_one_for_each_of_its_prompts(
 ) -> None:
     """Twenty rows of the same window push everything else out of the table."""
     monkeypatch.setattr("tuner.report.report.draw_figures", lambda summary, folder: [])
-    calm = [Trial(chain(n), 110.0) for n in (1, 3, 4, 5)]
-    run = make_run(tmp_path, [Trial(None, 100.0), Trial(chain(2), 125.0), *calm])
+    calm = [Trial(make_point(n), 110.0) for n in (1, 3, 4, 5)]
+    run = make_run(tmp_path, [Trial(None, 100.0), Trial(make_point(2), 125.0), *calm])
     windows = dict(recorded_samples(run, run.records()[1]))
     slow = windows[1][2]
     for index in range(len(slow.samples)):
@@ -88,7 +87,7 @@ def test_many_single_requests_are_five_rows_and_a_conclusion(
 ) -> None:
     """18 rows of single prompts off by 5 to 11 %, and no word of what follows from them."""
     monkeypatch.setattr("tuner.report.report.draw_figures", lambda summary, folder: [])
-    trials = [Trial(None, 100.0), *(Trial(chain(steps), 125.0) for steps in range(1, 8))]
+    trials = [Trial(None, 100.0), *(Trial(make_point(steps), 125.0) for steps in range(1, 8))]
     run = make_run(tmp_path, trials, noise=0.0002)
     for trial in range(1, 8):
         windows = dict(recorded_samples(run, run.records()[trial]))
@@ -110,7 +109,7 @@ def test_prompts_that_a_window_repeats_are_said_beside_the_load(
 ) -> None:
     """64 streams of the 20 built-in prompts are three times the same texts."""
     monkeypatch.setattr("tuner.report.report.draw_figures", lambda summary, folder: [])
-    run = make_run(tmp_path, [Trial(None, 100.0), Trial(chain(2), 125.0)])
+    run = make_run(tmp_path, [Trial(None, 100.0), Trial(make_point(2), 125.0)])
     windows = dict(recorded_samples(run, run.records()[0]))
     windows[1] = [replace(w, samples=(*w.samples, *w.samples[:4])) for w in windows[1]]
     write_samples(run.samples_file(0), windows)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.metrics.make import sample, window
+from tests.factories import make_sample, make_window
 from tuner.metrics.output_comparison import (
     EARLY,
     LOOPING,
@@ -26,9 +26,9 @@ LIMIT, PROMPTS, TOKENS = 0.5, 16, 256
 
 def answered(*outputs: Sequence[int] | None, **changes: object) -> Window:
     """A window with these outputs, prompt by prompt; None: none was kept."""
-    return window(
+    return make_window(
         *(
-            sample(
+            make_sample(
                 prompt_id=f"p{n}",
                 output_ids=None if ids is None else array("I", ids),
                 **{"text": None, **changes},
@@ -168,21 +168,23 @@ def test_only_complete_outputs_on_both_sides_are_compared():
 def test_a_prompt_that_is_sent_twice_is_compared_in_turn():
     """Else the second answer of a prompt is held against the first."""
     one, other = right(2)
-    asked = window(*(sample(prompt_id="p", output_ids=array("I", ids)) for ids in (one, other)))
+    asked = make_window(
+        *(make_sample(prompt_id="p", output_ids=array("I", ids)) for ids in (one, other))
+    )
     assert [pair.equal for pair in paired(asked, asked)] == [True, True]
 
 
 def test_the_example_shows_where_the_middle_one_parts():
     said = ["the same all the way", "it is so", "it is so"]
-    base = window(
+    base = make_window(
         *(
-            sample(prompt_id=f"p{n}", output_ids=array("I", map(ord, text)), text=text)
+            make_sample(prompt_id=f"p{n}", output_ids=array("I", map(ord, text)), text=text)
             for n, text in enumerate(said)
         )
     )
-    measured = window(
+    measured = make_window(
         *(
-            sample(prompt_id=f"p{n}", output_ids=array("I", map(ord, text)), text=text)
+            make_sample(prompt_id=f"p{n}", output_ids=array("I", map(ord, text)), text=text)
             for n, text in enumerate([said[0], "it as so", "it is no"])
         )
     )

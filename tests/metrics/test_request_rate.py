@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tests.metrics.make import sample
+from tests.factories import make_sample
 from tuner.loadgen.client import arrivals
 from tuner.metrics.catalogue import summarise
 from tuner.metrics.request_rate import (
@@ -30,7 +30,9 @@ def served(
         end = begin + seconds(number)
         free[free.index(min(free))] = end
         times = (begin + (end - begin) / 2, end)
-        samples.append(sample(times, (1, 99), prompt_id=f"p{number}", sent=due, due=due, ended=end))
+        samples.append(
+            make_sample(times, (1, 99), prompt_id=f"p{number}", sent=due, due=due, ended=end)
+        )
     return Window(256, samples[-1].ended, 0.1, tuple(samples))
 
 
@@ -65,14 +67,14 @@ def test_later_turns_are_of_the_conversation_that_came() -> None:
     plain = served(4.0, lambda _: 1.0, 2)
     talks = []
     for each in plain.samples:
-        talks += [each, sample((each.ended + 1, each.ended + 2), (1, 9), ended=each.ended + 2)]
+        talks += [each, make_sample((each.ended + 1, each.ended + 2), (1, 9), ended=each.ended + 2)]
     figures = overload_figures([Window(256, 99.0, 0.1, tuple(talks))])
     assert figures["arrival_request_s"] == overload_figures([plain])["arrival_request_s"]
     assert is_overloaded(figures)
 
 
 def test_a_closed_loop_has_no_rate_to_keep_up_with() -> None:
-    figures = overload_figures([Window(1, 2.0, 0.1, (sample(),) * 20)])
+    figures = overload_figures([Window(1, 2.0, 0.1, (make_sample(),) * 20)])
     assert set(figures.values()) == {None}
     assert not is_overloaded(figures)
     assert not is_overloaded({})  # an older ledger
@@ -84,7 +86,7 @@ def test_a_client_that_sends_late_is_doubted() -> None:
     """Its mean CPU share is low, since it rests between bursts."""
     good = served(2.0, lambda _: 0.2, 8)
     late = [
-        sample(
+        make_sample(
             (each.due + 0.15, each.due + 0.3), (1, 99), prompt_id=each.prompt_id,
             sent=each.due + 0.05, due=each.due, ended=each.due + 0.3,
         )
@@ -109,7 +111,7 @@ def talks(count: int, seed: int, streams: int = 300, turns: int | None = None) -
         for turn in range(turns or min(10, 1 + int(draw.expovariate(0.45)))):
             end = at + draw.uniform(0.9, 1.1)
             samples.append(
-                sample((at + 0.1, end), (1, 99), prompt_id=f"p{number}#{turn + 1}", sent=at,
+                make_sample((at + 0.1, end), (1, 99), prompt_id=f"p{number}#{turn + 1}", sent=at,
                        due=None if turn else due, ended=end)
             )  # fmt: skip
             at = end

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.metrics.make import World, sample, trace
+from tests.factories import World, make_gpu_trace, make_sample
 from tuner.core.errors import UserError
 from tuner.metrics.catalogue import summarise
 from tuner.metrics.samples import EngineCounters, SpecCounts, Window
@@ -19,11 +19,11 @@ from tuner.metrics.samples_file import read_samples, write_samples
 def levels() -> dict[int, list[Window]]:
     spec = SpecCounts(4, 4, 8, (1, 2, 1))
     samples = (
-        sample(spec=spec, engine_figures={"spec_accept_length": 2.25}),
-        sample(spec=SpecCounts(4, 3)),
-        sample(output_ids=array("I", [5, 70_000]), text="a «b\ud83d»"),
-        sample(text=""),
-        sample((), (), error="HTTP 500: «no»", timed_out=True, finish_reason=None),
+        make_sample(spec=spec, engine_figures={"spec_accept_length": 2.25}),
+        make_sample(spec=SpecCounts(4, 3)),
+        make_sample(output_ids=array("I", [5, 70_000]), text="a «b\ud83d»"),
+        make_sample(text=""),
+        make_sample((), (), error="HTTP 500: «no»", timed_out=True, finish_reason=None),
     )
     stopped = Window(64, 1.25, 0.5, samples, "a request timed out")
     return {1: World(0, 4, 0.1, 0.1).windows(2), 64: [stopped, Window(64, 0.0, 0.0, ())]}
@@ -139,8 +139,8 @@ def test_a_damaged_file_is_refused(tmp_path: Path) -> None:
 
 def read_beside() -> Window:
     counters = EngineCounters(2, (1.9, None), (100.5, None))
-    gpus = (trace(), replace(trace(gpu="GPU-abc"), sm_mhz=(None, 1, 2, 3)))
-    return Window(1, 10.0, 0.1, (sample(),), gpus=gpus, engine=counters)
+    gpus = (make_gpu_trace(), replace(make_gpu_trace(gpu="GPU-abc"), sm_mhz=(None, 1, 2, 3)))
+    return Window(1, 10.0, 0.1, (make_sample(),), gpus=gpus, engine=counters)
 
 
 def test_what_was_read_beside_the_load_comes_back(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ import tracemalloc
 
 import pytest
 
-from tests.metrics.make import World, sample, window
+from tests.factories import World, make_sample, make_window
 from tuner.metrics.samples import Window
 from tuner.metrics.statistics import Interval, Metric, output_tok_s, speedup, throughput_interval
 
@@ -68,8 +68,14 @@ def test_throughput_intervals_hold_the_truth() -> None:
 @pytest.mark.parametrize("metric", ["output_tok_s", "decode_tok_s"])
 def test_the_value_is_the_ratio_of_the_pooled_figures(metric: Metric) -> None:
     """Otherwise the speed-up in the table is not the quotient of the figures beside it."""
-    base = [window(sample((1, 3), (1, 4)), wall=3.0), window(sample((1, 2), (1, 4)), wall=5.0)]
-    fast = [window(sample((1, 2), (1, 4)), wall=2.0), window(sample((1, 2), (1, 4)), wall=2.0)]
+    base = [
+        make_window(make_sample((1, 3), (1, 4)), wall=3.0),
+        make_window(make_sample((1, 2), (1, 4)), wall=5.0),
+    ]
+    fast = [
+        make_window(make_sample((1, 2), (1, 4)), wall=2.0),
+        make_window(make_sample((1, 2), (1, 4)), wall=2.0),
+    ]
     interval = speedup(base, fast, metric)
     assert interval is not None
     expected = {"output_tok_s": (10 / 4) / (10 / 8), "decode_tok_s": (8 / 2) / (8 / 3)}
@@ -79,23 +85,23 @@ def test_the_value_is_the_ratio_of_the_pooled_figures(metric: Metric) -> None:
 
 def test_one_window_of_one_prompt_has_no_interval() -> None:
     """Otherwise a single measurement looks certain."""
-    once = [window(sample())]
+    once = [make_window(make_sample())]
     assert speedup(once, once, "decode_tok_s") == Interval(1.0, None, None)
     assert throughput_interval(once) == Interval(2.5, None, None)
 
 
 def test_sides_without_a_common_prompt_have_no_interval() -> None:
     """Otherwise different workloads are compared as if they were paired."""
-    other = [window(sample(prompt_id="q")), window(sample(prompt_id="q"))]
-    mine = [window(sample()), window(sample())]
+    other = [make_window(make_sample(prompt_id="q")), make_window(make_sample(prompt_id="q"))]
+    mine = [make_window(make_sample()), make_window(make_sample())]
     assert speedup(mine, other, "decode_tok_s") == Interval(1.0, None, None)
 
 
 def test_nothing_measured_is_none() -> None:
     """Otherwise a failed level has a speed-up."""
-    broken = [window(sample((), (), error="HTTP 500"))]
-    assert speedup([window(sample())], broken, "output_tok_s") is None
-    assert speedup(broken, [window(sample())], "decode_tok_s") is None
+    broken = [make_window(make_sample((), (), error="HTTP 500"))]
+    assert speedup([make_window(make_sample())], broken, "output_tok_s") is None
+    assert speedup(broken, [make_window(make_sample())], "decode_tok_s") is None
     assert throughput_interval([]) is None
 
 
@@ -103,12 +109,12 @@ def test_failed_requests_do_not_break_the_interval() -> None:
     """Otherwise one timeout takes the whole level's interval away."""
     world = World(0, 8, 0.01, 0.01)
     base, fast = world.windows(3), world.windows(3, 1.5)
-    all_failed = Window(1, 5.0, 0.1, (sample((), (), error="HTTP 500", prompt_id="p0"),))
+    all_failed = Window(1, 5.0, 0.1, (make_sample((), (), error="HTTP 500", prompt_id="p0"),))
     interval = speedup([*base, all_failed], fast, "decode_tok_s")
     assert interval is not None and interval.low is not None
     assert interval.low > 1.3
     some = World(0, 8, 0.0, 0.0).windows(1)
-    failed = sample((), (), error="HTTP 500", prompt_id="p0")
+    failed = make_sample((), (), error="HTTP 500", prompt_id="p0")
     partly = Window(1, some[0].wall_s, 0.1, (failed, *some[0].samples[1:]))
     assert speedup([partly], fast, "decode_tok_s") is not None
 

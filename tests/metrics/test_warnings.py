@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.metrics.make import World, sample, trace
+from tests.factories import World, make_gpu_trace, make_sample
 from tuner.metrics.catalogue import summarise
 from tuner.metrics.samples import EngineCounters, RequestSample, SpecCounts, Window
 from tuner.metrics.warnings import CheckResult, Context, doubts
@@ -22,7 +22,7 @@ def found(context: Context, *windows: Window) -> list[CheckResult]:
 
 def level(*changed: RequestSample, count: int = 3, cpu: float = 0.1) -> list[Window]:
     """`count` equal windows of 1,000 tokens, with `changed` added to the first."""
-    good = sample((0.1, 10.0), (1, 999), prompt_id="good")
+    good = make_sample((0.1, 10.0), (1, 999), prompt_id="good")
     first = Window(1, 10.0, cpu, (good, *changed))
     return [first, *[Window(1, 10.0, cpu, (good,))] * (count - 1)]
 
@@ -30,7 +30,7 @@ def level(*changed: RequestSample, count: int = 3, cpu: float = 0.1) -> list[Win
 def speculating(verifies: int, correct: int, histogram: tuple[int, ...]) -> list[Window]:
     tokens = 1 + verifies + correct
     spec = SpecCounts(verifies, correct, 2 * verifies, histogram)
-    good = sample((0.1, 10.0), (1, tokens - 1), spec=spec)
+    good = make_sample((0.1, 10.0), (1, tokens - 1), spec=spec)
     return [Window(1, 10.0, 0.1, (good,))] * 3
 
 
@@ -38,38 +38,38 @@ def test_a_clean_level_has_no_doubts() -> None:
     """Otherwise users learn to skip the warnings."""
     assert found(PLAIN, *level()) == []
     assert found(CHAIN, *speculating(600, 600, (200, 200, 200))) == []
-    cut = sample((0.1, 10.0), (1, 2397), spec=SpecCounts(1200, 1199, 2400, (401, 399, 400)))
+    cut = make_sample((0.1, 10.0), (1, 2397), spec=SpecCounts(1200, 1199, 2400, (401, 399, 400)))
     assert found(CHAIN, *[Window(1, 10.0, 0.1, (cut,))] * 3) == [], "the last verify was cut by 2"
 
 
 @pytest.mark.parametrize(
     ("windows", "context", "check", "level_name", "words"),
     [
-        (level(sample(error="HTTP 500")), PLAIN, "failed requests", "doubt", "1 of 4"),
-        (level(sample(engine_tokens=4)), PLAIN, "token counts", "doubt", "4 against 5"),
+        (level(make_sample(error="HTTP 500")), PLAIN, "failed requests", "doubt", "1 of 4"),
+        (level(make_sample(engine_tokens=4)), PLAIN, "token counts", "doubt", "4 against 5"),
         (
-            level(sample((1, 2), (1, 8), spec=SpecCounts(4, 3))),
+            level(make_sample((1, 2), (1, 8), spec=SpecCounts(4, 3))),
             PLAIN,
             "speculative counts",
             "doubt",
             "1 of 4",
         ),
         (
-            level(sample((1, 2), (1, 8), spec=SpecCounts(8, 8))),
+            level(make_sample((1, 2), (1, 8), spec=SpecCounts(8, 8))),
             CHAIN,
             "speculative counts",
             "doubt",
             "1 of 4 requests the engine counts more",
         ),
         (
-            level(sample((1, 2), (1, 8), spec=SpecCounts(2, 6))),
+            level(make_sample((1, 2), (1, 8), spec=SpecCounts(2, 6))),
             CHAIN,
             "speculative counts",
             "doubt",
             "1 of 4 requests the engine counts more",
         ),
         (
-            level(sample((1, 2), (1, 8), spec=SpecCounts(4, 4, 8, (2, 1, 1)))),
+            level(make_sample((1, 2), (1, 8), spec=SpecCounts(4, 4, 8, (2, 1, 1)))),
             CHAIN,
             "speculative counts",
             "doubt",
@@ -78,7 +78,7 @@ def test_a_clean_level_has_no_doubts() -> None:
         (speculating(1000, 20, (980, 20)), CHAIN, "accept length", "doubt", "wired"),
         (speculating(900, 180, (720, 180)), CHAIN, "accept rate", "doubt", "20%"),
         (level(), CHAIN, "speculation not in effect", "doubt", "no verify"),
-        ([Window(1, 2.0, 0.1, (sample(),))], PLAIN, "too few tokens", "note", "5 tokens"),
+        ([Window(1, 2.0, 0.1, (make_sample(),))], PLAIN, "too few tokens", "note", "5 tokens"),
         (level(cpu=9.0), PLAIN, "client-bound", "doubt", "90%"),
         (level(), Context(None, None, "no chat template"), "tokenisation", "doubt", "template"),
         (
@@ -89,7 +89,7 @@ def test_a_clean_level_has_no_doubts() -> None:
             "no order",
         ),
         (
-            [Window(1, 10.0, 0.1, (sample((6.0, 10.0), (1, 999)),))] * 2,
+            [Window(1, 10.0, 0.1, (make_sample((6.0, 10.0), (1, 999)),))] * 2,
             PLAIN,
             "mostly prefill",
             "note",
@@ -151,20 +151,20 @@ def test_an_odd_window_that_is_not_the_first_is_noise(third: float) -> None:
 
 def test_prefill_that_is_half_or_less_is_not_told() -> None:
     """A note on every run is read by nobody."""
-    assert found(PLAIN, *[Window(1, 10.0, 0.1, (sample((5.0, 10.0), (1, 999)),))] * 2) == []
+    assert found(PLAIN, *[Window(1, 10.0, 0.1, (make_sample((5.0, 10.0), (1, 999)),))] * 2) == []
 
 
 def test_answers_of_other_lengths_than_the_baselines_are_told() -> None:
     """Otherwise a candidate that stops early passes for a fast one."""
     below, shorter = (
-        [Window(1, 10.0, 0.1, (sample((0.1, 10.0), (1, n), finish_reason="stop"),))] * 2
+        [Window(1, 10.0, 0.1, (make_sample((0.1, 10.0), (1, n), finish_reason="stop"),))] * 2
         for n in (1999, 1499)
     )
     (doubt,) = found(replace(PLAIN, baseline=below), *shorter)
     assert (doubt.check, doubt.level) == ("unequal lengths", "doubt")
     assert "25% shorter than the baseline's (1500 tokens against 2000" in doubt.message
     assert found(replace(PLAIN, baseline=below), *below) == []
-    other = [replace(each, samples=(sample(prompt_id="other"),)) for each in below]
+    other = [replace(each, samples=(make_sample(prompt_id="other"),)) for each in below]
     assert "unequal lengths" not in [d.check for d in found(replace(PLAIN, baseline=other), *below)]
 
 
@@ -228,7 +228,7 @@ def test_ranks_without_counters_are_told() -> None:
 
 
 def at_clock(mhz: int, reasons: int = 0) -> list[Window]:
-    return [replace(each, gpus=(trace(mhz=mhz, reasons=reasons),)) for each in level()]
+    return [replace(each, gpus=(make_gpu_trace(mhz=mhz, reasons=reasons),)) for each in level()]
 
 
 @pytest.mark.parametrize(
@@ -260,7 +260,7 @@ def test_one_slow_gpu_of_several_is_told() -> None:
     """A median over all of them hides the one that the others wait for."""
 
     def on(*clocks: int, reasons: int = 0) -> list[Window]:
-        gpus = tuple(trace(mhz, reasons, gpu=str(n)) for n, mhz in enumerate(clocks))
+        gpus = tuple(make_gpu_trace(mhz, reasons, gpu=str(n)) for n, mhz in enumerate(clocks))
         return [replace(each, gpus=gpus) for each in level()]
 
     (doubt,) = found(PLAIN, *on(1980, 1980, 1500, 1980))

@@ -5,13 +5,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.report.make_run import Trial, chain, make_run
+from tests.factories import Trial, make_point, make_run
 from tuner.preflight import estimate
 from tuner.preflight.estimate import earlier_runs
 
 
 def run_on(root: Path, gpu: str, launch_s: float) -> None:
-    trials = [Trial(None, 90.0, launch_s=launch_s), Trial(chain(2), 100.0, launch_s=launch_s)]
+    trials = [Trial(None, 90.0, launch_s=launch_s), Trial(make_point(2), 100.0, launch_s=launch_s)]
     machine = make_run(root, trials).machine_file
     facts = json.loads(machine.read_text())
     machine.write_text(json.dumps({**facts, "gpus": [{"name": gpu}] * 2}))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.report.make_run import SIMULATED, SWEEP, Trial, chain, make_run
+from tests.factories import SIMULATED, SWEEP, Trial, make_point, make_run
 from tuner.analysis import cycle_breakdown
 from tuner.analysis.cycle_breakdown import DRAFT, DRAFTED, ONCE, PLAIN, TOKENS, Cycles
 from tuner.analysis.summary import RunSummary, summarise_run
@@ -83,7 +83,7 @@ def told(summary: RunSummary) -> str:
 
 def test_a_run_that_loses_says_why(tmp_path: Path) -> None:
     """A plain step of 11.1 ms; the best chain's cycle of 25 ms brings 1.8 tokens."""
-    summary = run_of(tmp_path, KIMI, [chain(2), chain(3), chain(5)])
+    summary = run_of(tmp_path, KIMI, [make_point(2), make_point(3), make_point(5)])
     best = summary.best_candidate
     assert best is not None
     cycle, length = best.metric(1, "cycle_ms"), best.metric(1, "accept_length")
@@ -101,7 +101,7 @@ def test_a_run_that_loses_says_why(tmp_path: Path) -> None:
 
 
 def test_a_draft_that_cannot_win_however_good_is_told_so(tmp_path: Path) -> None:
-    words = why_it_loses(run_of(tmp_path, KIMI, [chain(1)]))
+    words = why_it_loses(run_of(tmp_path, KIMI, [make_point(1)]))
     assert words is not None
     hopeless = "With 1 step even a draft that is always right brings 2 tokens and does not win"
     assert f"{hopeless}: at that length no better draft helps" in words
@@ -111,7 +111,7 @@ def test_a_draft_that_cannot_win_however_good_is_told_so(tmp_path: Path) -> None
 def test_more_steps_are_not_advised_where_they_have_just_lost(tmp_path: Path) -> None:
     """`no better draft helps, only ... more steps`, below a table in which 5 steps were slower and
     above the advice to look for a better draft."""
-    words = why_it_loses(run_of(tmp_path, KIMI, [chain(1), chain(5)], acceptance=0.19))
+    words = why_it_loses(run_of(tmp_path, KIMI, [make_point(1), make_point(5)], acceptance=0.19))
     assert words is not None
     assert "or more steps" not in words
     assert re.search(
@@ -120,21 +120,21 @@ def test_more_steps_are_not_advised_where_they_have_just_lost(tmp_path: Path) ->
         words,
     )
     # A draft that is right at every second position, of a machine on which longer is slower.
-    one = run_of(tmp_path / "one", H200, [chain(1), chain(7)], acceptance=0.5)
+    one = run_of(tmp_path / "one", H200, [make_point(1), make_point(7)], acceptance=0.5)
     assert ": more steps" not in told(one)
 
 
 def test_each_concurrency_has_its_own_reason(tmp_path: Path) -> None:
-    words = why_it_loses(run_of(tmp_path, KIMI, [chain(2), chain(3)], levels=(1, 8)))
+    words = why_it_loses(run_of(tmp_path, KIMI, [make_point(2), make_point(3)], levels=(1, 8)))
     assert words is not None
     assert re.match(r"Why: at concurrency 1 a cycle .* At concurrency 8 a cycle ", words)
 
 
 def test_what_is_lost_outside_decoding_is_not_blamed_on_the_draft(tmp_path: Path) -> None:
     """Long prefills can eat the gain; a better draft would not bring it back."""
-    metrics = figures(H200, chain(3), (1,))
+    metrics = figures(H200, make_point(3), (1,))
     metrics["1"] |= {"speedup": 0.97, "speedup_low": 0.95, "speedup_high": 0.99}
-    trials = [Trial(None, metrics=figures(H200, None, (1,))), Trial(chain(3), metrics=metrics)]
+    trials = [Trial(None, metrics=figures(H200, None, (1,))), Trial(make_point(3), metrics=metrics)]
     words = why_it_loses(summarise_run(make_run(tmp_path, trials)))
     assert words is not None
     assert "outside decoding" in words
@@ -143,10 +143,10 @@ def test_what_is_lost_outside_decoding_is_not_blamed_on_the_draft(tmp_path: Path
 
 def test_cut_off_drafts_are_not_taken_for_delivered_tokens(tmp_path: Path) -> None:
     """Short answers cut accepted drafts off: decoding can lose whatever the accept length says."""
-    base, metrics = figures(H200, None, (1,)), figures(H200, chain(3), (1,))
+    base, metrics = figures(H200, None, (1,)), figures(H200, make_point(3), (1,))
     base["1"]["decode_tok_s"], metrics["1"]["decode_tok_s"] = 241.1, 235.7
     metrics["1"] |= {"speedup": 0.97, "speedup_low": 0.95, "speedup_high": 0.99}
-    trials = [Trial(None, metrics=base), Trial(chain(3), metrics=metrics)]
+    trials = [Trial(None, metrics=base), Trial(make_point(3), metrics=metrics)]
     words = why_it_loses(summarise_run(make_run(tmp_path, trials)))
     assert words is not None
     assert "outside decoding" not in words
@@ -155,9 +155,9 @@ def test_cut_off_drafts_are_not_taken_for_delivered_tokens(tmp_path: Path) -> No
 
 def test_no_reason_is_given_for_what_noise_may_have_made(tmp_path: Path) -> None:
     """A cause that was made up for noise sends people tuning the wrong thing."""
-    metrics = figures(KIMI, chain(2), (1,))
+    metrics = figures(KIMI, make_point(2), (1,))
     metrics["1"] |= {"speedup": 0.99, "speedup_low": 0.69, "speedup_high": 1.51}
-    trials = [Trial(None, metrics=figures(KIMI, None, (1,))), Trial(chain(2), metrics=metrics)]
+    trials = [Trial(None, metrics=figures(KIMI, None, (1,))), Trial(make_point(2), metrics=metrics)]
     words = "\n".join(answer(summarise_run(make_run(tmp_path, trials))))
     assert "**No candidate is shown to be faster.** Launch the server without" in words
     assert "Why:" not in words
@@ -165,14 +165,14 @@ def test_no_reason_is_given_for_what_noise_may_have_made(tmp_path: Path) -> None
 
 
 def test_a_run_that_wins_gives_no_reason_for_losing(tmp_path: Path) -> None:
-    summary = run_of(tmp_path, H200, [chain(2), chain(3)])
+    summary = run_of(tmp_path, H200, [make_point(2), make_point(3)])
     assert why_it_loses(summary) is None
     assert "Why:" not in "\n".join(answer(summary))
 
 
 def test_the_split_is_the_machines_own(tmp_path: Path) -> None:
     """Chains of two lengths at two concurrencies tell draft and verify apart."""
-    summary = run_of(tmp_path, H200, [chain(1), chain(3), chain(5)], levels=(1, 8))
+    summary = run_of(tmp_path, H200, [make_point(1), make_point(3), make_point(5)], levels=(1, 8))
     cycles = Cycles(summary)
     draft = load_preset(H200).draft
     step = draft.step_ms + draft.read_ms / 2 + draft.sharded_ms + draft.custom_all_reduce_ms
@@ -188,7 +188,7 @@ def test_the_split_is_the_machines_own(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_told_apart_stays_together_and_says_what_is_missing(tmp_path: Path) -> None:
-    summary = run_of(tmp_path, H200, [chain(1), chain(3)])
+    summary = run_of(tmp_path, H200, [make_point(1), make_point(3)])
     assert {name for name, _ in Cycles(summary).shown(1)[0].parts} == {PLAIN, ONCE, DRAFTED}
     assert (
         "To tell the draft from the verify of what it drafted takes a second concurrency"
@@ -199,12 +199,12 @@ def test_what_cannot_be_told_apart_stays_together_and_says_what_is_missing(tmp_p
     assert (  # a second concurrency is refused there
         "what it drafted takes a run without request_rate at two concurrencies" in told(summary)
     )
-    alone = told(run_of(tmp_path, H200, [chain(3)]))
+    alone = told(run_of(tmp_path, H200, [make_point(3)]))
     assert "is not told apart by these measurements; it takes another step count." in alone
 
 
 def test_a_costly_draft_leads_to_its_placement(tmp_path: Path) -> None:
-    summary = run_of(tmp_path, H200, [chain(1), chain(3), chain(5)], levels=(1, 8))
+    summary = run_of(tmp_path, H200, [make_point(1), make_point(3), make_point(5)], levels=(1, 8))
     found = re.search(
         r"- drafting is (\d+) % of the cycle \(([\d.]+) of the modelled ([\d.]+) ms\) at "
         r"concurrency 1: draft_tp 1, which drafts without all-reduces, may shorten that on slow",
@@ -225,15 +225,17 @@ def test_a_costly_draft_leads_to_its_placement(tmp_path: Path) -> None:
 
 def test_what_no_step_count_changes_is_named(tmp_path: Path) -> None:
     """On PCIe a verify pass alone takes twice a plain step: that is where to look."""
-    words = told(run_of(tmp_path, KIMI, [chain(1), chain(5)]))
+    words = told(run_of(tmp_path, KIMI, [make_point(1), make_point(5)]))
     assert re.search(
         r"- 12\.\d+ of the modelled [\d.]+ ms of a cycle come once in it, beyond", words
     )
-    assert "come once in it" not in told(run_of(tmp_path / "h", H200, [chain(1), chain(5)]))
+    assert "come once in it" not in told(
+        run_of(tmp_path / "h", H200, [make_point(1), make_point(5)])
+    )
 
 
 def test_no_placement_is_advised_that_was_tried(tmp_path: Path) -> None:
-    points = [chain(1), chain(3), chain(5), chain(3, draft_tp=1)]
+    points = [make_point(1), make_point(3), make_point(5), make_point(3, draft_tp=1)]
     words = told(run_of(tmp_path, H200, points, levels=(1, 8), sweep=SWEEP))
     assert "try draft_tp" not in words and "draft_tp 1," not in words
     in_space = run_of(tmp_path / "space", H200, points[:3], levels=(1, 8), sweep=SWEEP)
@@ -243,11 +245,11 @@ def test_no_placement_is_advised_that_was_tried(tmp_path: Path) -> None:
 
 def test_a_step_that_does_not_pay_is_named(tmp_path: Path) -> None:
     """The last of seven drafts of a bad draft brings next to nothing."""
-    words = told(run_of(tmp_path, H200, [chain(3), chain(7)], acceptance=0.3))
+    words = told(run_of(tmp_path, H200, [make_point(3), make_point(7)], acceptance=0.3))
     assert re.search(r"each further drafted token costs [\d.]+.* ms, .*: fewer steps", words)
-    paying = told(run_of(tmp_path, H200, [chain(1), chain(2)], acceptance=0.95))
+    paying = told(run_of(tmp_path, H200, [make_point(1), make_point(2)], acceptance=0.95))
     assert ": more steps may pay" in paying
-    losing = run_of(tmp_path / "losing", KIMI, [chain(1), chain(2)], acceptance=0.5)
+    losing = run_of(tmp_path / "losing", KIMI, [make_point(1), make_point(2)], acceptance=0.5)
     assert "No speculation is fastest here" in "\n".join(answer(losing))
     assert ": more steps make a less bad chain, not a winning one" in told(losing)
 
@@ -272,8 +274,8 @@ def two_chains(root: Path, shorter: float) -> RunSummary:
     2 steps at this speed."""
     trials = [
         Trial(None, 90.0),
-        Trial(chain(3), 100.0, accepted=0.1),
-        Trial(chain(2), shorter, accepted=0.1),
+        Trial(make_point(3), 100.0, accepted=0.1),
+        Trial(make_point(2), shorter, accepted=0.1),
     ]
     run = make_run(root, trials, sweep=STEPS_ONLY)
     lines = [json.loads(line) for line in run.trials_file.read_text().splitlines()]
@@ -284,15 +286,15 @@ def two_chains(root: Path, shorter: float) -> RunSummary:
 
 
 def test_a_wiring_fault_is_suspected_before_anything_is_tuned(tmp_path: Path) -> None:
-    words = told(run_of(tmp_path, KIMI, [chain(2), chain(5)], acceptance=0.19))
+    words = told(run_of(tmp_path, KIMI, [make_point(2), make_point(5)], acceptance=0.19))
     assert "- acceptance is 19 % at position 1: check the hidden-state wiring" in words
-    assert "wiring" not in told(run_of(tmp_path, KIMI, [chain(2), chain(5)]))
+    assert "wiring" not in told(run_of(tmp_path, KIMI, [make_point(2), make_point(5)]))
 
 
 def test_ngram_has_no_wiring(tmp_path: Path) -> None:
     """It has no draft model: what to look at is the prompts."""
     point = Point(num_draft_tokens=8)
-    metrics = figures(KIMI, chain(2), (1,), acceptance=0.19)
+    metrics = figures(KIMI, make_point(2), (1,), acceptance=0.19)
     trials = [Trial(None, metrics=figures(KIMI, None, (1,))), Trial(point, metrics=metrics)]
     ngram = STEPS_ONLY.replace("draft: example/draft, algorithm: EAGLE3", "algorithm: NGRAM")
     ngram = ngram.replace("num_steps: {low: 1, high: 6}", "num_draft_tokens: [8]")
@@ -302,7 +304,7 @@ def test_ngram_has_no_wiring(tmp_path: Path) -> None:
 
 def test_chains_that_nobody_measured_are_predicted(tmp_path: Path) -> None:
     """Needs the raw counts, which the usual run keeps."""
-    trials = [Trial(None, 90.0), Trial(chain(2), 99.0), Trial(chain(5), 80.0)]
+    trials = [Trial(None, 90.0), Trial(make_point(2), 99.0), Trial(make_point(5), 80.0)]
     words = told(summarise_run(make_run(tmp_path, trials, sweep=STEPS_ONLY)))
     assert "Not measured, but predicted, decoding alone: " in words
     for steps in (1, 3, 4):
@@ -315,9 +317,9 @@ def test_cycles_that_follow_no_model_are_not_split(tmp_path: Path) -> None:
     """A busy machine: longer chains came out quicker. A split of that would be made up."""
     trials = [Trial(None, metrics=figures(H200, None, (1,)))]
     for steps, ms in ((1, 12.0), (3, 8.0), (5, 5.0), (6, 9.0)):
-        metrics = figures(H200, chain(steps), (1,))
+        metrics = figures(H200, make_point(steps), (1,))
         metrics["1"]["cycle_ms"] = ms
-        trials.append(Trial(chain(steps), metrics=metrics))
+        trials.append(Trial(make_point(steps), metrics=metrics))
     words = told(summarise_run(make_run(tmp_path, trials, sweep=STEPS_ONLY)))
     assert "No split is given: the measured cycles do not follow" in words
     assert "further drafted token" not in words
@@ -327,11 +329,13 @@ def test_cycles_that_follow_no_model_are_not_split(tmp_path: Path) -> None:
 
 def test_without_a_baseline_or_a_cycle_there_is_no_section(tmp_path: Path) -> None:
     bare = {"output_tok_s": 95.0, "speedup": 1.05, "speedup_low": None, "speedup_high": None}
-    trials = [Trial(None, 90.0), Trial(chain(2), metrics={"1": bare})]
+    trials = [Trial(None, 90.0), Trial(make_point(2), metrics={"1": bare})]
     run = make_run(tmp_path, trials)
     assert cycle_section(summarise_run(run)) == []
     assert cycle_parts(summarise_run(run), run.figures) is None
-    assert cycle_section(summarise_run(make_run(tmp_path / "b", [Trial(chain(2), 99.0)]))) == []
+    assert (
+        cycle_section(summarise_run(make_run(tmp_path / "b", [Trial(make_point(2), 99.0)]))) == []
+    )
     assert "Where a cycle goes" not in write_report(summarise_run(run)).read_text()
 
 
@@ -339,7 +343,7 @@ def test_a_draft_without_steps_is_held_against_the_plain_step_only(tmp_path: Pat
     """NGRAM has no num_steps; its cycle and accept length are measured all the same."""
     sweep = SWEEP.replace("draft: example/draft, algorithm: EAGLE3", "algorithm: NGRAM")
     sweep = sweep.replace("  num_steps: {low: 1, high: 6}\n  draft_tp: [target, 1]\n", "")
-    metrics = figures(H200, chain(3), (1,))
+    metrics = figures(H200, make_point(3), (1,))
     trials = [
         Trial(None, metrics=figures(H200, None, (1,))),
         Trial(Point(num_draft_tokens=8), metrics=metrics),
@@ -355,7 +359,7 @@ def test_the_best_tree_stands_beside_its_chains(tmp_path: Path) -> None:
     fast["1"] |= {"speedup": 9.0, "speedup_low": 8.9, "speedup_high": 9.1}
     trials = [
         Trial(None, metrics=figures(H200, None, (1,))),
-        *(Trial(chain(n), metrics=figures(H200, chain(n), (1,))) for n in (1, 3)),
+        *(Trial(make_point(n), metrics=figures(H200, make_point(n), (1,))) for n in (1, 3)),
         Trial(tree, metrics=fast),
     ]
     summary = summarise_run(make_run(tmp_path, trials))
@@ -368,9 +372,9 @@ def test_other_settings_are_not_mixed_into_the_bars(tmp_path: Path) -> None:
     env = (("NCCL_PROTO", "LL"),)
     trials = [
         Trial(None, 90.0),
-        Trial(chain(1), 99.0),
-        Trial(chain(3), 98.0),
-        Trial(chain(2, env=env), 97.0),
+        Trial(make_point(1), 99.0),
+        Trial(make_point(3), 98.0),
+        Trial(make_point(2, env=env), 97.0),
     ]
     cycles = Cycles(summarise_run(make_run(tmp_path, trials)))
     assert [taken.even.num_steps for taken in cycles.shown(1)] == [1, 3]
@@ -382,7 +386,7 @@ def test_the_figure_of_a_simulated_run_says_so(
     kept = []
     monkeypatch.setattr(style, "save", lambda figure, *rest: kept.append(figure))
     sweep = SIMULATED.replace("  draft_tp: [target, 1]\n", "")
-    cycle_parts(run_of(tmp_path, H200, [chain(1), chain(3)], sweep=sweep), tmp_path)
+    cycle_parts(run_of(tmp_path, H200, [make_point(1), make_point(3)], sweep=sweep), tmp_path)
     (figure,) = kept
     assert "(simulated)" in figure.get_suptitle()
     bars = [patch for patch in figure.axes[0].patches if patch.get_height() > 0]
@@ -406,7 +410,7 @@ def test_model_of_cycles_is_fitted_to_the_best_settings(
     """The time of a fit grows with the cube of the settings."""
     monkeypatch.setattr(cycle_breakdown, "MOST_SETTINGS", 1)
     ll = (("NCCL_PROTO", "LL"),)
-    points = [chain(1), chain(2, env=ll), chain(3), chain(4, env=ll)]
+    points = [make_point(1), make_point(2, env=ll), make_point(3), make_point(4, env=ll)]
     trials = [Trial(point, 100.0 + n) for n, point in enumerate(points)]
     ranked = summarise_run(make_run(tmp_path, [Trial(None, 90.0), *trials])).ranked
     fitted = cycle_breakdown.modelled(ranked)

@@ -10,15 +10,15 @@ import pandas as pd
 import pytest
 
 import tuner
-from tests.report.make_run import SWEEP, Trial, chain, make_run
+from tests.factories import SWEEP, Trial, make_point, make_run
 from tuner.core.errors import UserError
 from tuner.report.dataframes import RunFrames, metrics_frame, trials_frame
 
 TRIALS = [
     Trial(None, 90.0),
-    Trial(chain(2, env=(("NCCL_PROTO", "LL"),)), 100.0),
-    Trial(chain(3, draft_tp=1, flags=(("x", True),)), 95.0),
-    Trial(chain(4), failure="OOM", message="no room", outcome="infeasible"),
+    Trial(make_point(2, env=(("NCCL_PROTO", "LL"),)), 100.0),
+    Trial(make_point(3, draft_tp=1, flags=(("x", True),)), 95.0),
+    Trial(make_point(4), failure="OOM", message="no room", outcome="infeasible"),
 ]
 COMMITTED = sorted(path.parent for path in Path("results").glob("*/*/run.json"))
 FRAMES = sorted(name for name, kind in vars(RunFrames).items() if isinstance(kind, cached_property))

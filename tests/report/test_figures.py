@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.report.make_run import SWEEP, Trial, chain, make_run
+from tests.factories import SWEEP, Trial, make_point, make_run
 from tuner.analysis.summary import summarise_run
 from tuner.config.point import Point
 from tuner.report.figures import figures, style
@@ -21,7 +21,7 @@ def names(run: Run) -> set[str]:
 
 
 def test_every_figure_of_a_usual_run_is_small_and_has_its_text_as_text(tmp_path: Path) -> None:
-    trials = [Trial(None, 90.0)] + [Trial(chain(n), 100.0 - n) for n in range(1, 7)]
+    trials = [Trial(None, 90.0)] + [Trial(make_point(n), 100.0 - n) for n in range(1, 7)]
     run = make_run(tmp_path, trials)
     assert names(run) == {
         "speedup",
@@ -62,8 +62,8 @@ def test_no_candidate_no_figure(tmp_path: Path) -> None:
 
 def test_dollar_signs_and_brackets_in_values_are_drawn_as_they_are(tmp_path: Path) -> None:
     """matplotlib reads $...$ as a formula and fails on most of them."""
-    point = chain(2, flags=(("x", "$\\frac<&"),))
-    run = make_run(tmp_path, [Trial(None, 90.0), Trial(point, 99.0), Trial(chain(3), 98.0)])
+    point = make_point(2, flags=(("x", "$\\frac<&"),))
+    run = make_run(tmp_path, [Trial(None, 90.0), Trial(point, 99.0), Trial(make_point(3), 98.0)])
     names(run)
     ET.parse(run.figures / "speedup.svg")
 
@@ -71,9 +71,9 @@ def test_dollar_signs_and_brackets_in_values_are_drawn_as_they_are(tmp_path: Pat
 def test_only_what_differs_from_the_best_in_num_steps_alone_is_joined(tmp_path: Path) -> None:
     """A line through other settings, or over counts that nobody measured, shows a made-up trend."""
     env = (("NCCL_PROTO", "LL"),)
-    trials = [Trial(None, 90.0), *(Trial(chain(n, env=env), 99.0 - n) for n in (1, 2, 5))]
+    trials = [Trial(None, 90.0), *(Trial(make_point(n, env=env), 99.0 - n) for n in (1, 2, 5))]
     summary = summarise_run(
-        make_run(tmp_path, [*trials, Trial(chain(3), 95.0), Trial(chain(2), 80.0)])
+        make_run(tmp_path, [*trials, Trial(make_point(3), 95.0), Trial(make_point(2), 80.0)])
     )
     joined, others = series(summary.ranked, 1, "output_tok_s")
     assert [dot[0] for dot in joined] == [1, 2, 5]
@@ -93,7 +93,7 @@ def test_a_marker_at_one_hundred_percent_is_whole(
 ) -> None:
     figures = []
     monkeypatch.setattr(style, "save", lambda figure, *rest: figures.append(figure))
-    run = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(2), 99.0, accepted=1.0)])
+    run = make_run(tmp_path, [Trial(None, 90.0), Trial(make_point(2), 99.0, accepted=1.0)])
     acceptance_by_position(summarise_run(run), run.figures)
     (line,) = figures[0].axes[0].lines
     assert list(line.get_ydata()) == [1.0, 1.0]
@@ -104,7 +104,7 @@ def test_where_speculation_stops_paying_is_drawn(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The best over all levels first, then each level's own fastest, each once."""
-    trials = [Trial(None, 90.0), *(Trial(chain(n), 130.0 - n) for n in (2, 3, 4))]
+    trials = [Trial(None, 90.0), *(Trial(make_point(n), 130.0 - n) for n in (2, 3, 4))]
     sweep = SWEEP.replace("concurrency: [1]", "concurrency: [1, 8, 64]")
     run = make_run(tmp_path, trials, sweep=sweep, levels=(1, 8, 64))
     assert "speedup_by_load" in names(run)
@@ -124,7 +124,9 @@ def test_where_speculation_stops_paying_is_drawn(
 def test_many_levels_are_thinned_to_four_panels(tmp_path: Path) -> None:
     levels = (1, 2, 4, 8, 16, 32)
     sweep = SWEEP.replace("concurrency: [1]", f"concurrency: {list(levels)}")
-    run = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(2), 99.0)], sweep=sweep, levels=levels)
+    run = make_run(
+        tmp_path, [Trial(None, 90.0), Trial(make_point(2), 99.0)], sweep=sweep, levels=levels
+    )
     names(run)
     drawn = (run.figures / "speedup.svg").read_text()
     shown = [level for level in levels if f">concurrency {level}<" in drawn]
@@ -134,7 +136,7 @@ def test_many_levels_are_thinned_to_four_panels(tmp_path: Path) -> None:
 def test_trials_of_a_long_run_are_thinned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(figures, "MOST_TRIALS", 3)
     run = make_run(
-        tmp_path, [Trial(None, 100.0), *(Trial(chain(n), 100.0 + n) for n in range(1, 7))]
+        tmp_path, [Trial(None, 100.0), *(Trial(make_point(n), 100.0 + n) for n in range(1, 7))]
     )
     draw_figures(summarise_run(run), tmp_path)
     figure = ET.parse(tmp_path / "history.svg")

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.report.make_run import SWEEP, Trial, chain, make_run
+from tests.factories import SWEEP, Trial, make_point, make_run
 from tuner.analysis.summary import summarise_run
 from tuner.config.load_level import Level
 from tuner.metrics.statistics import Interval
@@ -33,7 +33,7 @@ def first_line(folder: Path, over: str, *ratios: Ratio) -> str:
     sweep = sweep.replace("trials: 6", f"trials: 6, objective: {{over: {over}}}")
     its = {levels[level]: figures(ratio) for level, ratio in zip(used, ratios, strict=True)}
     base = {levels[level]: {"output_tok_s": 90.0} for level in used}
-    trials = [Trial(None, metrics=base), Trial(chain(2), metrics=its)]
+    trials = [Trial(None, metrics=base), Trial(make_point(2), metrics=its)]
     return answer(summarise_run(make_run(folder, trials, sweep=sweep)))[0]
 
 
@@ -66,8 +66,8 @@ def test_other_prompts_are_told_level_by_level(
     sweep = SWEEP.replace("concurrency: [1]", "concurrency: [1, 8]")
     trials = [
         Trial(None, 90.0, unseen_tok_s=90.0),
-        Trial(chain(2), 99.0),
-        Trial(chain(2), 99.0, unseen_tok_s=99.0, role="confirm"),
+        Trial(make_point(2), 99.0),
+        Trial(make_point(2), 99.0, unseen_tok_s=99.0, role="confirm"),
     ]
     run = make_run(tmp_path, trials, sweep=sweep, levels=(1, 8))
     summary = summarise_run(run)

@@ -10,7 +10,7 @@ from xml.etree import ElementTree
 import pytest
 from markdown_it import MarkdownIt
 
-from tests.report.make_run import SIMULATED, SWEEP, Trial, chain, make_run
+from tests.factories import SIMULATED, SWEEP, Trial, make_point, make_run
 from tuner.analysis.summary import summarise_run
 from tuner.report.html import FOLDED, page
 from tuner.report.report import write_report
@@ -70,9 +70,9 @@ def hostile_run(root: Path) -> Run:
     sweep = sweep.replace("[unset, LL]", f"[unset, {quoted}]")
     trials = [
         Trial(None, 90.0, version=HOSTILE),
-        Trial(chain(2, env=(("NCCL_PROTO", HOSTILE),)), 99.0),
-        Trial(chain(3, env=(("NCCL_PROTO", HOSTILE),)), 98.9, checks=[doubt()]),
-        Trial(chain(4), outcome="failed", failure="OOM", message=HOSTILE),
+        Trial(make_point(2, env=(("NCCL_PROTO", HOSTILE),)), 99.0),
+        Trial(make_point(3, env=(("NCCL_PROTO", HOSTILE),)), 98.9, checks=[doubt()]),
+        Trial(make_point(4), outcome="failed", failure="OOM", message=HOSTILE),
     ]
     run = make_run(root, trials, sweep=sweep)
     machine = {"cpu": HOSTILE, "hostname": HOSTILE, "env": {"NCCL_DEBUG_FILE": HOSTILE}}
@@ -227,8 +227,10 @@ def test_a_value_with_control_characters_costs_no_report(tmp_path: Path) -> None
     odd = "\x1b[31mred\u202e\x07\ufffe"
     trials = [
         Trial(None, 90.0),
-        Trial(chain(2, env=(("NCCL_PROTO", odd),)), 100.0, checks=[doubt() | {"message": odd}]),
-        Trial(chain(3), outcome="failed", failure="CRASH", message=odd),
+        Trial(
+            make_point(2, env=(("NCCL_PROTO", odd),)), 100.0, checks=[doubt() | {"message": odd}]
+        ),
+        Trial(make_point(3), outcome="failed", failure="CRASH", message=odd),
     ]
     run = make_run(tmp_path / "runs", trials)
     write_report(summarise_run(run))
@@ -243,7 +245,7 @@ def test_a_value_with_control_characters_costs_no_report(tmp_path: Path) -> None
 def test_a_pipe_in_a_value_is_shown_as_it_is(tmp_path: Path) -> None:
     """A reader copies the value from the first line; `a\\|b` is another one."""
     value = "a|b\\|c`"
-    trials = [Trial(None, 90.0), Trial(chain(2, env=(("NCCL_PROTO", value),)), 100.0)]
+    trials = [Trial(None, 90.0), Trial(make_point(2, env=(("NCCL_PROTO", value),)), 100.0)]
     run = make_run(tmp_path / "runs", trials)
     write_report(summarise_run(run))
     spans = re.findall(r"<code>(2 steps.*?)</code>", run.report_html.read_text())

@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from tests.report.make_run import Trial, chain, make_run
+from tests.factories import Trial, make_point, make_run
 from tuner.analysis.summary import summarise_run
 from tuner.report.report import write_report
 from tuner.runs.run import Run
@@ -17,7 +17,7 @@ SENTENCE = "NCCL settings had no effect on all-reduces"
 
 def run_with(folder: Path, *logs: str) -> Run:
     """A baseline, a chain that leaves NCCL alone, and one with LL for each further log."""
-    settings = [chain(2), *(chain(2 + index, env=LL) for index in range(len(logs) - 2))]
+    settings = [make_point(2), *(make_point(2 + index, env=LL) for index in range(len(logs) - 2))]
     run = make_run(folder, [Trial(None, 90.0), *(Trial(each, 100.0) for each in settings)])
     for number, text in enumerate(logs):
         run.log_file(number).write_text(text)

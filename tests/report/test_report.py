@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from markdown_it import MarkdownIt
 
-from tests.report.make_run import SIMULATED, SWEEP, Trial, chain, make_run
+from tests.factories import SIMULATED, SWEEP, Trial, make_point, make_run
 from tuner.analysis.summary import summarise_run
 from tuner.cli.result import _answer
 from tuner.config.loader import load_sweep
@@ -25,9 +25,9 @@ from tuner.runs.run import Run
 LL = (("NCCL_PROTO", "LL"),)
 USUAL = [
     Trial(None, 90.0),
-    Trial(chain(1), 88.0),
-    Trial(chain(2, env=LL), 99.0),
-    Trial(chain(3), 81.0),
+    Trial(make_point(1), 88.0),
+    Trial(make_point(2, env=LL), 99.0),
+    Trial(make_point(3), 81.0),
 ]
 
 
@@ -100,18 +100,20 @@ def test_baseline_and_reference_stand_beside_each_other(report: str) -> None:
 
 def test_baseline_that_wins_is_the_answer_and_the_launch(tmp_path: Path) -> None:
     """Otherwise a user serves with speculation that slows the model down."""
-    run = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(2), 70.0), Trial(chain(1), 80.0)])
+    run = make_run(
+        tmp_path, [Trial(None, 90.0), Trial(make_point(2), 70.0), Trial(make_point(1), 80.0)]
+    )
     report = report_of(run)
     assert "**No speculation is fastest here.**" in report
     assert "`1 step, 2 tokens`, is 10." in report
     assert "--speculative" not in run.best_sh.read_text()
     text = run.best_yaml.read_text()
     assert "# No speculation was faster" in text
-    assert load_sweep(run.best_yaml).space.points == (chain(1),)
+    assert load_sweep(run.best_yaml).space.points == (make_point(1),)
 
 
 def test_difference_within_noise_is_not_called_sure(tmp_path: Path) -> None:
-    run = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(2), 90.5)], noise=0.05)
+    run = make_run(tmp_path, [Trial(None, 90.0), Trial(make_point(2), 90.5)], noise=0.05)
     report = report_of(run)
     assert "the interval includes 1, so no difference has been shown" in report
     first = next(line for line in report.splitlines() if line.startswith("**"))
@@ -122,7 +124,9 @@ def test_difference_within_noise_is_not_called_sure(tmp_path: Path) -> None:
 def test_a_gain_at_one_level_and_a_loss_at_another_are_told_apart(tmp_path: Path) -> None:
     """Both intervals exclude 1; only one of them is a reason to deploy."""
     sweep = SWEEP.replace("concurrency: [1]", "concurrency: [1, 8]")
-    run = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(2), 99.0)], sweep=sweep, levels=(1, 8))
+    run = make_run(
+        tmp_path, [Trial(None, 90.0), Trial(make_point(2), 99.0)], sweep=sweep, levels=(1, 8)
+    )
     record = run.ledger().candidates[0]
     slower = {"speedup": 0.94, "speedup_low": 0.92, "speedup_high": 0.96}
     metrics = {**record.metrics, "8": {**record.metrics["8"], **slower}}
@@ -137,7 +141,7 @@ def test_a_gain_at_one_level_and_a_loss_at_another_are_told_apart(tmp_path: Path
 def test_what_was_not_measured_is_a_dash(tmp_path: Path) -> None:
     """0 ms TTFT or 0 % acceptance would be read as a measurement."""
     bare = {"output_tok_s": 95.0, "accept_length": None, "ttft_ms_p50": None, "speedup": None}
-    run = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(2), metrics={"1": bare})])
+    run = make_run(tmp_path, [Trial(None, 90.0), Trial(make_point(2), metrics={"1": bare})])
     report = report_of(run)
     assert row_of(report, "`2 steps")[1:9] == ["95.0"] + ["-"] * 7
     assert "No answer" in report
@@ -147,8 +151,8 @@ def test_what_was_not_measured_is_a_dash(tmp_path: Path) -> None:
 def test_failures_are_listed_with_label_and_message(tmp_path: Path) -> None:
     trials = [
         *USUAL,
-        Trial(chain(4), failure="OOM", message="CUDA out of memory", outcome="infeasible"),
-        Trial(chain(5), failure="CRASH", message="exit status -9", outcome="failed"),
+        Trial(make_point(4), failure="OOM", message="CUDA out of memory", outcome="infeasible"),
+        Trial(make_point(5), failure="CRASH", message="exit status -9", outcome="failed"),
     ]
     run = make_run(tmp_path, trials)
     run.log_file(4).write_text("log")
@@ -174,7 +178,9 @@ def test_run_without_any_trial_has_a_report(tmp_path: Path) -> None:
 
 
 def test_all_candidates_failed(tmp_path: Path) -> None:
-    run = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(2), failure="HANG", outcome="failed")])
+    run = make_run(
+        tmp_path, [Trial(None, 90.0), Trial(make_point(2), failure="HANG", outcome="failed")]
+    )
     assert "No candidate gave numbers" in report_of(run)
     assert not run.best_sh.exists()
 
@@ -183,8 +189,8 @@ def test_energy_is_a_column_where_nvml_told_it(tmp_path: Path, report: str) -> N
     """A configuration that is as fast and takes more power is not as good."""
     trials = [
         Trial(None, 90.0, watts=400.0),
-        Trial(chain(1), 95.0, watts=500.0),
-        Trial(chain(2), 99.0),
+        Trial(make_point(1), 95.0, watts=500.0),
+        Trial(make_point(2), 99.0),
     ]
     run = make_run(tmp_path, trials)
     told = report_of(run)
@@ -219,8 +225,8 @@ def test_user_text_stays_text_in_markdown(tmp_path: Path, drawn: None) -> None:
     doubt = {"check": "a|b", "level": "note", "message": "see <img src=x> | `rm` [x](y)"}
     trials = [
         Trial(None, 90.0, checks=[doubt]),
-        Trial(chain(2, env=(("NCCL_PROTO", "a|b```<i>"),)), 99.0),
-        Trial(chain(3), failure="CRASH", message="1 | 2 <b> ```", outcome="failed"),
+        Trial(make_point(2, env=(("NCCL_PROTO", "a|b```<i>"),)), 99.0),
+        Trial(make_point(3), failure="CRASH", message="1 | 2 <b> ```", outcome="failed"),
     ]
     report = report_of(make_run(tmp_path, trials, sweep=sweep))
     page = MarkdownIt("commonmark").enable("table").render(report)
@@ -260,7 +266,7 @@ def test_inherited_nccl_variables_are_warned_about(
 
 
 def test_two_engine_versions_in_one_run_are_a_doubt(tmp_path: Path) -> None:
-    report = report_of(make_run(tmp_path, [*USUAL, Trial(chain(4), 80.0, version="0.5.18")]))
+    report = report_of(make_run(tmp_path, [*USUAL, Trial(make_point(4), 80.0, version="0.5.18")]))
     assert "the engine changed during the run: `0.5.17`, `0.5.18`" in report
 
 
@@ -416,7 +422,7 @@ class TestWinner:
     def test_best_sh_has_a_default_port_and_unsets_what_the_winner_leaves_alone(
         self, tmp_path: Path
     ) -> None:
-        run = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(2), 99.0)])
+        run = make_run(tmp_path, [Trial(None, 90.0), Trial(make_point(2), 99.0)])
         write_report(summarise_run(run))
         said = run.best_sh.read_text().replace(
             "exec /opt/sglang/bin/python", 'printf "%s\\n" "${NCCL_PROTO-gone}"'
@@ -453,20 +459,22 @@ class TestWinner:
 
 def test_a_choice_that_is_not_the_highest_figure_is_explained(tmp_path: Path) -> None:
     """Otherwise the report would recommend what its own table puts second."""
-    run = make_run(tmp_path, [Trial(None, 90.0), Trial(chain(2), 110.0), Trial(chain(3), 112.0)])
+    run = make_run(
+        tmp_path, [Trial(None, 90.0), Trial(make_point(2), 110.0), Trial(make_point(3), 112.0)]
+    )
     again = run.ledger().candidates[0]
     reason = DecisionLine(stage="confirm", why="fastest by all measurements")
     with run.locked():
         trial = run.ledger().next_trial
         run.append(again.model_copy(update={"role": "confirm", "trial": trial, "decision": reason}))
     words = "\n".join(answer(summarise_run(run)))
-    assert words.startswith(f"**Run `{chain(2).label()}`.**")
-    assert f"`{chain(3).label()}` has a higher figure (" in words
+    assert words.startswith(f"**Run `{make_point(2).label()}`.**")
+    assert f"`{make_point(3).label()}` has a higher figure (" in words
     assert "asks for more: more draft tokens. By the measurements of 2 configurations" in words
     said = words.split("its two launches measured ")[1].split("\n")[0]
     assert re.fullmatch(
         r"1\.\d{3} and 1\.\d{3} \(together 1\.\d{3}\), against 1\.\d{3} in one launch of "
-        rf"`{chain(3).label()}`\.",
+        rf"`{make_point(3).label()}`\.",
         said,
     ), said
 
@@ -475,17 +483,17 @@ def test_report_screen_and_json_have_one_list_of_what_is_alike(tmp_path: Path) -
     """The report lacked two candidates that were higher, the screen said `3 alike`."""
     trials = [
         Trial(None, 90.0),
-        Trial(chain(2), 110.0),
-        Trial(chain(3), 110.2),
-        Trial(chain(5), 99),
+        Trial(make_point(2), 110.0),
+        Trial(make_point(3), 110.2),
+        Trial(make_point(5), 99),
     ]
     run = make_run(tmp_path, trials)
     result = summarise_run(run)
-    assert result.to_json()["not_told_apart"] == [chain(3).to_json()]
-    assert f"Not told apart from it by these measurements: `{chain(3).label()}`." in answer(
+    assert result.to_json()["not_told_apart"] == [make_point(3).to_json()]
+    assert f"Not told apart from it by these measurements: `{make_point(3).label()}`." in answer(
         summarise_run(run)
     )
-    assert f"not told apart from it: {chain(3).label()}" in _answer(result).splitlines()
+    assert f"not told apart from it: {make_point(3).label()}" in _answer(result).splitlines()
 
 
 @pytest.mark.parametrize(
@@ -499,26 +507,28 @@ def test_a_simpler_one_that_is_alike_and_not_taken_has_a_reason(
     tmp_path: Path, noise: float, shorter: float, why: str | None
 ) -> None:
     """Of equals the simplest is recommended, says the page beside: why is 2 steps not?"""
-    trials = [Trial(None, 60.0), Trial(chain(3), 109.0), Trial(chain(2), shorter)]
+    trials = [Trial(None, 60.0), Trial(make_point(3), 109.0), Trial(make_point(2), shorter)]
     summary = summarise_run(make_run(tmp_path, trials, noise=noise))
     words = "\n".join(answer(summary))
     if why is None:
-        assert words.startswith(f"**Run `{chain(2).label()}`")
+        assert words.startswith(f"**Run `{make_point(2).label()}`")
         return
-    assert f"Not told apart from it by these measurements: `{chain(2).label()}`. " in words
-    assert f"`{chain(2).label()}` would ask for less, {why}" in words
+    assert f"Not told apart from it by these measurements: `{make_point(2).label()}`. " in words
+    assert f"`{make_point(2).label()}` would ask for less, {why}" in words
 
 
 def test_a_simpler_one_whose_launch_was_lucky_has_a_reason(tmp_path: Path) -> None:
     """Its figure is 0.5 % below the answer's, and of equals the simplest is recommended."""
-    trials = [Trial(None, 60.0), Trial(chain(3), 109.0), Trial(chain(2), 108.5)]
-    run = make_run(tmp_path, [*trials, Trial(chain(3), 109.0, role="confirm")], noise=0.05)
+    trials = [Trial(None, 60.0), Trial(make_point(3), 109.0), Trial(make_point(2), 108.5)]
+    run = make_run(tmp_path, [*trials, Trial(make_point(3), 109.0, role="confirm")], noise=0.05)
     *lines, last = run.trials_file.read_text().splitlines()
     told = json.dumps({**json.loads(last), "smoothed": {"1": 1.80, "2": 1.71}})
     run.trials_file.write_text("".join(f"{line}\n" for line in (*lines, told)))
     words = "\n".join(answer(summarise_run(Run.open(run.path))))
-    assert words.startswith(f"**Run `{chain(3).label()}`")
-    assert f"`{chain(2).label()}` would ask for less, but by the measurements of 2 conf" in words
+    assert words.startswith(f"**Run `{make_point(3).label()}`")
+    assert (
+        f"`{make_point(2).label()}` would ask for less, but by the measurements of 2 conf" in words
+    )
     assert "together it is 5.0 % slower, and more than 1 % by these is not given up" in words
 
 
@@ -535,8 +545,8 @@ def test_a_simpler_one_that_is_slower_at_a_level_is_said_to_be(tmp_path: Path) -
     base = {"1": {"output_tok_s": 90.0}, "4": {"output_tok_s": 90.0}}
     trials = [
         Trial(None, metrics=base),
-        Trial(chain(3), metrics=at_both(1.40, 1.20)),
-        Trial(chain(2), metrics=at_both(1.34, 1.248)),
+        Trial(make_point(3), metrics=at_both(1.40, 1.20)),
+        Trial(make_point(2), metrics=at_both(1.34, 1.248)),
     ]
     sweep = SWEEP.replace("concurrency: [1]", "concurrency: [1, 4]")
     words = "\n".join(answer(summarise_run(make_run(tmp_path, trials, sweep=sweep, levels=(1, 4)))))

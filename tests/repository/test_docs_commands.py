@@ -12,7 +12,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from tests.report.make_run import Trial, chain, make_run
+from tests.factories import Trial, make_point, make_run
 from tests.repository.pages import PAGES, Code, Command, codes, commands, yaml_blocks
 from tuner.cli.commands import specbench
 from tuner.config.loader import load_sweep
@@ -169,7 +169,9 @@ def test_it_runs(words: list[str], tmp_path: Path) -> None:
 
 def compared(words: list[str], tmp_path: Path) -> list[str]:
     """Small runs in place of the committed ones, files in `tmp_path`."""
-    runs = [make_run(tmp_path / n, [Trial(None, 90.0), Trial(chain(2), 99.0)]).path for n in "ab"]
+    runs = [
+        make_run(tmp_path / n, [Trial(None, 90.0), Trial(make_point(2), 99.0)]).path for n in "ab"
+    ]
     taken = iter(runs * 2)
     named = [str(next(taken)) if word == str(RUN) else word for word in words]
     if FOREIGN in named:

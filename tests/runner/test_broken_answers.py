@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.report.make_run import SIMULATED, SWEEP, Trial, chain, make_run
+from tests.factories import SIMULATED, SWEEP, Trial, make_point, make_run
 from tuner.analysis.baselines import DriftCorrector
 from tuner.analysis.summary import summarise_run
 from tuner.analysis.winner import confirmed_choice
@@ -66,8 +66,8 @@ def told(run: Run) -> str:
 
 SETTINGS_WIN = [
     Trial(None, 100.0),
-    Trial(chain(2, env=LL), 145.0),
-    Trial(chain(1), 101.0),
+    Trial(make_point(2, env=LL), 145.0),
+    Trial(make_point(1), 101.0),
     Trial(ALONE, 150.0, role="plain"),
 ]
 
@@ -76,12 +76,12 @@ def test_settings_with_other_outputs_are_not_the_answer(tmp_path: Path) -> None:
     """Otherwise best.sh launches a server that says something else, since it is faster."""
     run = marked(make_run(tmp_path, SETTINGS_WIN), {3: {"outputs": FAR}})
     result = summarise_run(run)
-    assert result.best is not None and result.best.at == chain(2, env=LL)
+    assert result.best is not None and result.best.at == make_point(2, env=LL)
     write_report(summarise_run(run))
     assert "--speculative-num-steps 2" in run.best_sh.read_text()
     assert "What that launch says is not the baseline's." in told(run)
     made = adaptive(summarise_run(run))
-    assert not isinstance(made, str) and made.longest.point == chain(2, env=LL)
+    assert not isinstance(made, str) and made.longest.point == make_point(2, env=LL)
 
 
 def test_the_words_are_of_what_is_to_be_run(tmp_path: Path) -> None:
@@ -102,10 +102,10 @@ def test_the_words_are_of_what_is_to_be_run(tmp_path: Path) -> None:
 def test_nothing_is_sure_of_a_candidate_that_does_not_stand(tmp_path: Path, why: str) -> None:
     """Otherwise one paragraph says that it does not stand and the next that it surely does."""
     baseline = Trial(None, 100.0, unseen_tok_s=100.0)
-    again = Trial(chain(3), 129.0, unseen_tok_s=98.0, role="confirm")
+    again = Trial(make_point(3), 129.0, unseen_tok_s=98.0, role="confirm")
     if why == "failed":
-        again = Trial(chain(3), failure="CRASH", message="x", outcome="failed", role="confirm")
-    run = make_run(tmp_path, [baseline, Trial(chain(3), 130.0), again])
+        again = Trial(make_point(3), failure="CRASH", message="x", outcome="failed", role="confirm")
+    run = make_run(tmp_path, [baseline, Trial(make_point(3), 130.0), again])
     if why == "far":
         run = marked(run, {1: {"outputs": FAR}})
     words = told(run)
@@ -121,9 +121,9 @@ def test_a_refuted_candidate_is_no_equal_of_the_winner(tmp_path: Path) -> None:
     """Otherwise a user takes it as an equal that the report itself refuses."""
     trials = [
         Trial(None, 100.0),
-        Trial(chain(3), 130.0),
-        Trial(chain(2), 130.0),
-        Trial(chain(3), failure="CRASH", message="x", outcome="failed", role="confirm"),
+        Trial(make_point(3), 130.0),
+        Trial(make_point(2), 130.0),
+        Trial(make_point(3), failure="CRASH", message="x", outcome="failed", role="confirm"),
     ]
     words = told(make_run(tmp_path, trials))
     assert words.startswith("**Run `2 steps, 3 tokens`.**")
@@ -134,7 +134,7 @@ def test_the_front_has_no_candidate_that_does_not_stand(tmp_path: Path) -> None:
     """Otherwise nsga2's table offers a configuration with wrong outputs as not beaten."""
     sweep = SWEEP.replace("concurrency: [1]", "concurrency: [1, 8]")
     sweep = sweep.replace("{trials: 6}", "{trials: 6, sampler: nsga2}")
-    trials = [Trial(None, 100.0), Trial(chain(3), 130.0), Trial(chain(2), 120.0)]
+    trials = [Trial(None, 100.0), Trial(make_point(3), 130.0), Trial(make_point(2), 120.0)]
     run = marked(make_run(tmp_path, trials, sweep=sweep, levels=(1, 8)), {1: {"outputs": FAR}})
     table = levels_table(summarise_run(run))
     assert table is not None
@@ -145,9 +145,9 @@ def test_a_task_is_not_said_to_be_far_outputs(tmp_path: Path) -> None:
     """Otherwise a user looks for a broken verification where answers only got worse."""
     trials = [
         Trial(None, 100.0),
-        Trial(chain(3), 130.0),
-        Trial(chain(2), 120.0),
-        Trial(chain(3), 129.0, role="confirm"),
+        Trial(make_point(3), 130.0),
+        Trial(make_point(2), 120.0),
+        Trial(make_point(3), 129.0, role="confirm"),
     ]
     run = make_run(tmp_path, trials)
     verdict = summarise_run(marked(run, {3: {"task": SCORES}})).verdict
@@ -160,8 +160,8 @@ def test_a_task_is_not_said_to_be_far_outputs(tmp_path: Path) -> None:
 
 def test_wrong_tokens_are_not_faster_in_a_comparison(tmp_path: Path) -> None:
     """Otherwise an upgrade that breaks verification passes the gate as a speed-up."""
-    fine = make_run(tmp_path, [Trial(None, 100.0), Trial(chain(3), 120.0)])
-    wrong = make_run(tmp_path, [Trial(None, 100.0), Trial(chain(3), 140.0)])
+    fine = make_run(tmp_path, [Trial(None, 100.0), Trial(make_point(3), 120.0)])
+    wrong = make_run(tmp_path, [Trial(None, 100.0), Trial(make_point(3), 140.0)])
     marked(wrong, {1: {"outputs": FAR}})
     found = compare([fine, wrong])
     [row] = [r for r in found.rows if r.what == "best candidate" and r.run == "B"]
@@ -202,37 +202,37 @@ def test_a_resume_confirms_no_more_winners_than_an_undisturbed_run(tmp_path: Pat
     """Otherwise each resume of a finished run launches three more servers and may turn its answer
     over."""
     lost = [
-        Trial(chain(n), failure="CRASH", message="x", outcome="failed", role="confirm")
+        Trial(make_point(n), failure="CRASH", message="x", outcome="failed", role="confirm")
         for n in (4, 3, 2)
     ]
-    tried = [Trial(chain(n), 110.0 + 10 * n) for n in (1, 2, 3, 4)]
+    tried = [Trial(make_point(n), 110.0 + 10 * n) for n in (1, 2, 3, 4)]
     run = make_run(tmp_path, [Trial(None, 100.0), *tried, *lost])
     result = summarise_run(run)
-    assert result.best is not None and result.best.at == chain(1)
+    assert result.best is not None and result.best.at == make_point(1)
     nothing = SimpleNamespace(recommended=lambda: None)
     assert confirmed_again(run, nothing) == []
     fewer = make_run(tmp_path, [Trial(None, 100.0), *tried, *lost[:2]])
-    assert confirmed_again(fewer, nothing) == [chain(2)]
+    assert confirmed_again(fewer, nothing) == [make_point(2)]
 
 
 def test_the_searchs_choice_stays_where_a_simpler_equal_of_it_was_confirmed(tmp_path: Path) -> None:
     """Otherwise the confirming launches are of two candidates and the answer is a third one."""
     trials = [
         Trial(None, 100.0),
-        Trial(chain(6), 150.0),
-        Trial(chain(3), 140.0),
-        Trial(chain(2), 139.0),
-        Trial(chain(3), 140.0, role="confirm"),
-        Trial(chain(2), 139.0, role="confirm"),
+        Trial(make_point(6), 150.0),
+        Trial(make_point(3), 140.0),
+        Trial(make_point(2), 139.0),
+        Trial(make_point(3), 140.0, role="confirm"),
+        Trial(make_point(2), 139.0, role="confirm"),
     ]
     run = make_run(tmp_path, trials, noise=0.01)
     decision = {"stage": "confirm", "why": "by all measurements together"}
     run = marked(run, {4: {"decision": decision}})
     ledger = run.ledger()
     chosen = confirmed_choice(ledger)
-    assert chosen is not None and chosen.at == chain(3)
+    assert chosen is not None and chosen.at == make_point(3)
     result = summarise_run(run)
-    assert result.best is not None and result.best.at == chain(2)
+    assert result.best is not None and result.best.at == make_point(2)
     assert result.confirmed is not None and result.confirmed.trial == 5
 
 
@@ -297,9 +297,9 @@ def test_a_clock_that_was_set_back_turns_no_candidate_over(tmp_path: Path) -> No
     first or last. The machine loses 20 %; the second chain ran late, and is the faster one."""
     trials = [
         Trial(None, 100.0),
-        Trial(chain(3), 130.0),
-        Trial(chain(2), 90.0 * 1.25),
-        Trial(chain(1), 85.0 * 1.5),
+        Trial(make_point(3), 130.0),
+        Trial(make_point(2), 90.0 * 1.25),
+        Trial(make_point(1), 85.0 * 1.5),
         Trial(None, 80.0),
     ]
     ahead = make_run(tmp_path / "ahead", trials)
@@ -307,6 +307,6 @@ def test_a_clock_that_was_set_back_turns_no_candidate_over(tmp_path: Path) -> No
     begun = {0: "18:00", 1: "18:01", 2: "17:02", 3: "17:03", 4: "17:04"}
     marked(back, {n: {"started": f"2026-11-29T{at}:00Z"} for n, at in begun.items()})
     found = [summarise_run(run) for run in (ahead, back)]
-    assert all(each.best is not None and each.best.at == chain(1) for each in found)
+    assert all(each.best is not None and each.best.at == make_point(1) for each in found)
     values = [each.fastest_value for each in found]
     assert values[0] == pytest.approx(values[1])

@@ -8,7 +8,7 @@ from unittest.mock import patch
 
 import pytest
 
-from tests.metrics.make import World, sample, window
+from tests.factories import World, make_sample, make_window
 from tests.played import known_windows
 from tests.sweeps import HURRIED, Listener
 from tuner.analysis.summary import RunSummary, summarise_run
@@ -320,7 +320,7 @@ def test_a_baseline_without_the_figure_races_nobody(tmp_path: Path) -> None:
     text = loaded.text.replace("grid}", "grid, objective: {metric: decode_tok_s}}")
     loaded.path.write_text(text)
     loaded = load_sweep(loaded.path)
-    one_chunk = window(sample((0.5,), (24,)))
+    one_chunk = make_window(make_sample((0.5,), (24,)))
     race = Race({1: [one_chunk]}, "no speculation", {1: [one_chunk]}, {})
     run = begin_run(tmp_path / "runs", loaded, None)
     rig, point = played(loaded, run, lambda phase: one_chunk), loaded.space.points[0]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.report.make_run import Trial, chain, make_run
+from tests.factories import Trial, make_point, make_run
 from tests.sweeps import Listener, tiny_sweep
 from tuner.analysis.summary import summarise_run
 from tuner.config.loader import load_sweep
@@ -86,7 +86,7 @@ def test_too_few_prompts_are_said(tmp_path: Path) -> None:
     assert any("hold some out (there are 3, 6 are needed)" in note for note in again.notes)
 
 
-WINNER = Trial(chain(3), 128.0, role="confirm")
+WINNER = Trial(make_point(3), 128.0, role="confirm")
 
 
 @pytest.mark.parametrize(
@@ -113,7 +113,7 @@ def test_why_there_is_no_figure_on_other_prompts_is_said(
 ) -> None:
     """More prompts are no remedy for a launch that failed, and the other way round."""
     monkeypatch.setattr("tuner.report.report.draw_figures", lambda summary, folder: [])
-    begun = [Trial(None, 100.0), Trial(chain(3), 130.0)]
+    begun = [Trial(None, 100.0), Trial(make_point(3), 130.0)]
     run = make_run(tmp_path, [*begun, *trials], settings={"prompts_there": there})
     assert f"that it was chosen on: {why}." in write_report(summarise_run(run)).read_text()
 
@@ -125,13 +125,13 @@ def test_a_winner_that_loses_on_other_prompts_is_not_taken(
     monkeypatch.setattr("tuner.report.report.draw_figures", lambda summary, folder: [])
     trials = [
         Trial(None, 100.0, unseen_tok_s=100.0),
-        Trial(chain(1), 110.0),
-        Trial(chain(3), 130.0),
-        Trial(chain(3), 128.0, unseen_tok_s=97.0, role="confirm"),
+        Trial(make_point(1), 110.0),
+        Trial(make_point(3), 130.0),
+        Trial(make_point(3), 128.0, unseen_tok_s=97.0, role="confirm"),
     ]
     run = make_run(tmp_path, trials)
     result = summarise_run(run)
-    assert result.best is not None and result.best.at == chain(1)
+    assert result.best is not None and result.best.at == make_point(1)
     report = write_report(summarise_run(run)).read_text()
     assert "was not faster than no speculation on prompts that it was not chosen on" in report
 
@@ -140,9 +140,9 @@ def test_drift_is_allowed_for_on_other_prompts_too(tmp_path: Path) -> None:
     """Otherwise the two figures of one launch are by two yardsticks."""
     trials = [
         Trial(None, 100.0),
-        Trial(chain(3), 130.0),
+        Trial(make_point(3), 130.0),
         Trial(None, 90.0, unseen_tok_s=80.0),
-        Trial(chain(3), 117.0, unseen_tok_s=104.0, role="confirm"),
+        Trial(make_point(3), 117.0, unseen_tok_s=104.0, role="confirm"),
     ]
     result = summarise_run(make_run(tmp_path, trials))
     shown = result.to_json()

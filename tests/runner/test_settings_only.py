@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.report.make_run import SWEEP, Trial, chain, make_run
+from tests.factories import SWEEP, Trial, make_point, make_run
 from tests.sweeps import Listener, tiny_sweep
 from tuner.analysis.summary import summarise_run
 from tuner.config.loader import load_sweep
@@ -21,8 +21,8 @@ LL = (("NCCL_PROTO", "LL"),)
 ALONE = Point(env=LL)
 SPLIT = [
     Trial(None, 100.0),
-    Trial(chain(2, env=LL), 145.0),
-    Trial(chain(1), 101.0),
+    Trial(make_point(2, env=LL), 145.0),
+    Trial(make_point(1), 101.0),
     Trial(ALONE, 112.0, role="plain"),
 ]
 
@@ -36,7 +36,7 @@ def test_the_report_splits_the_gain(tmp_path: Path) -> None:
     """Otherwise communication's gain is taken for speculation's."""
     run = make_run(tmp_path, SPLIT)
     result = summarise_run(run)
-    assert result.best is not None and result.best.at == chain(2, env=LL)
+    assert result.best is not None and result.best.at == make_point(2, env=LL)
     assert result.to_json()["settings_alone"]["1"]["value"] == pytest.approx(1.115, abs=0.01)
     report = write_report(summarise_run(run)).read_text()
     assert "Split by a launch of `no speculation, NCCL_PROTO=LL` (trial 3): of 1.4" in report
@@ -59,12 +59,12 @@ def test_settings_that_are_faster_without_speculation_are_the_answer(tmp_path: P
     script = run.best_sh.read_text()
     assert "NCCL_PROTO=LL" in script and "speculative" not in script.split("set -eu")[1]
     again = load_sweep(run.best_yaml)
-    assert again.space.points == (chain(2, env=LL),)
+    assert again.space.points == (make_point(2, env=LL),)
     assert again.sweep.baseline.env == {"NCCL_PROTO": "LL"}
     assert "baseline here has them too" in run.best_yaml.read_text()
     made = adaptive(summarise_run(run))
     assert not isinstance(made, str)
-    assert made.longest.point == chain(1), "the other chain loses to its own settings"
+    assert made.longest.point == make_point(1), "the other chain loses to its own settings"
 
 
 def test_a_plain_launch_that_failed_takes_nothing_away(tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from tests.report.make_run import SIMULATED, Trial, chain, make_run
+from tests.factories import SIMULATED, Trial, make_point, make_run
 from tuner.compare.external.reader import read_foreign
 from tuner.core.errors import UserError
 from tuner.core.files import opened, read_bytes
@@ -63,7 +63,7 @@ def soon() -> Iterator[None]:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    return make_run(tmp_path, [Trial(None, 90.0), Trial(chain(2), 99.0)], sweep=SIMULATED)
+    return make_run(tmp_path, [Trial(None, 90.0), Trial(make_point(2), 99.0)], sweep=SIMULATED)
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.metrics.make import World
+from tests.factories import World
 from tuner.core.errors import UserError
 from tuner.metrics.samples_file import write_samples
 from tuner.runs.ledger import is_simulated

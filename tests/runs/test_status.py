@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.report.make_run import SWEEP, Trial, chain, make_run
+from tests.factories import SWEEP, Trial, make_point, make_run
 from tuner.analysis.summary import summarise_run
 from tuner.cli.commands import specbench
 from tuner.report.answer import describe_end
@@ -18,7 +18,9 @@ FINISHED = Ended(True)
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     """Two of six candidates."""
-    return make_run(tmp_path, [Trial(None, 90.0), Trial(chain(1), 88.0), Trial(chain(2), 99.0)])
+    return make_run(
+        tmp_path, [Trial(None, 90.0), Trial(make_point(1), 88.0), Trial(make_point(2), 99.0)]
+    )
 
 
 def status(run: Run) -> str:
@@ -69,7 +71,7 @@ def test_an_interrupt_after_the_end_changes_nothing(run: Run) -> None:
 def test_status_has_the_reports_figures(tmp_path: Path) -> None:
     """Two figures for one candidate leave nobody knowing which one to believe."""
     sweep = SWEEP.replace("concurrency: [1]", "concurrency: [1, 8]")
-    trials = [Trial(None, 90.0), Trial(chain(2), 120.0), Trial(None, 96.0)]
+    trials = [Trial(None, 90.0), Trial(make_point(2), 120.0), Trial(None, 96.0)]
     run = make_run(tmp_path, trials, sweep=sweep, levels=(1, 8))
     found = summarise_run(run).speedup
     words = "; ".join(f"{each.value:.3f}x at concurrency {level}" for level, each in found.items())

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.report.make_run import Trial, chain, windows_of
+from tests.factories import Trial, make_point, make_windows
 from tuner.analysis.summary import summarise_run
 from tuner.runs.run import Run
 from tuner.search.acceptance import AcceptanceCurve, Chain, chain_of_rates, read_chain
@@ -144,7 +144,7 @@ def test_one_prompt_shows_no_spread() -> None:
 
 def test_requests_that_hide_their_verifies_make_no_curve() -> None:
     """0.5.8 reports no histogram; where its chunks do not show the verifies, nothing does."""
-    windows = windows_of(Trial(chain(2), 90.0), 1, 0.0, 0)
+    windows = make_windows(Trial(make_point(2), 90.0), 1, 0.0, 0)
     assert read_chain(windows, 2) is not None
     bare = [
         type(w)(
@@ -166,7 +166,7 @@ def test_requests_that_hide_their_verifies_make_no_curve() -> None:
 
 
 def test_a_histogram_longer_than_the_chain_is_another_ones() -> None:
-    assert read_chain(windows_of(Trial(chain(3), 90.0, accepted=1.0), 1, 0.0, 0), 2) is None
+    assert read_chain(make_windows(Trial(make_point(3), 90.0, accepted=1.0), 1, 0.0, 0), 2) is None
 
 
 def test_rates_alone_give_the_curve_without_an_interval() -> None:

@@ -1,19 +1,98 @@
-"""Run folders with known numbers, written through the real writers."""
+"""Makers of test data: points, samples, windows, and run folders with known numbers."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from tests.metrics.make import trace
+import numpy as np
+
 from tuner.config.point import Point
 from tuner.metrics.catalogue import summarise
-from tuner.metrics.samples import RequestSample, SpecCounts, Window
+from tuner.metrics.samples import GpuTrace, RequestSample, SpecCounts, Window
 from tuner.metrics.samples_file import write_samples
 from tuner.metrics.statistics import speedup
 from tuner.runs.records import HeldOut, TrialRecord
 from tuner.runs.run import Run
 from tuner.runs.settings import RunSettings
+
+
+def make_point(steps: int, **parts: Any) -> Point:
+    """Return a chain: a point with topk 1."""
+    point = {"eagle_topk": 1, "num_draft_tokens": steps + 1, "draft_tp": "target", **parts}
+    return Point(num_steps=steps, **point)
+
+
+def make_sample(
+    times: Sequence[float] = (0.5, 1.0, 1.5),
+    tokens: Sequence[int] = (1, 2, 2),
+    spec: SpecCounts | None = None,
+    **changes: Any,
+) -> RequestSample:
+    """Return a complete request that is sent at 0 and ends with its last chunk."""
+    facts: dict[str, Any] = {
+        "prompt_id": "p",
+        "kind": "chat",
+        "sent": 0.0,
+        "chunk_times": tuple(times),
+        "chunk_tokens": tuple(tokens),
+        "ended": times[-1] if times else 0.0,
+        "finish_reason": "length",
+        "error": None,
+        "timed_out": False,
+        "prompt_tokens": 10,
+        "engine_tokens": sum(tokens),
+        "requested_tokens": sum(tokens),
+        "spec": spec,
+    }
+    return RequestSample(**{**facts, **changes})
+
+
+def make_window(*samples: RequestSample, wall: float = 2.0, cpu: float = 0.1) -> Window:
+    """Return a window of one stream."""
+    return Window(1, wall, cpu, samples)
+
+
+def make_gpu_trace(
+    mhz: int = 1980, reasons: int = 0, watts: float = 500.0, gpu: str = "0", idle_mhz: int = 345
+) -> GpuTrace:
+    """Return readings over 10 s of even load, idle at both ends. The energy is 10 s of `watts`."""
+    return GpuTrace(
+        gpu=gpu,
+        at=(0.0, 0.25, 5.0, 10.0),
+        sm_mhz=(idle_mhz, mhz, mhz, idle_mhz),
+        temperature_c=(40, 60, 60, 50),
+        power_w=(80.0, watts, watts, 80.0),
+        reasons=(1, reasons, reasons, 1),
+        energy_j=(1000.0, 1000.0 + watts / 4, 1000.0 + 5 * watts, 1000.0 + 10 * watts),
+    )
+
+
+class World:
+    """Speeds that vary by prompt, by window, and from request to request (log-normal)."""
+
+    def __init__(self, seed: int, prompts: int, by_window: float, noise: float) -> None:
+        self._draw = np.random.default_rng(seed)
+        self._by_window, self._noise = by_window, noise
+        self._prompts = 100 * np.exp(self._draw.normal(0, 0.2, prompts))
+
+    def windows(self, count: int, faster: float = 1.0, by_prompt: float = 0.0) -> list[Window]:
+        """Return windows of a server `faster` times the base, with a factor drawn per prompt."""
+        factors = faster * np.exp(self._draw.normal(0, by_prompt, len(self._prompts)))
+        return [self._window(self._prompts * factors) for _ in range(count)]
+
+    def _window(self, speeds: np.ndarray[Any, Any]) -> Window:
+        drift = np.exp(self._draw.normal(0, self._by_window))
+        noise = np.exp(self._draw.normal(0, self._noise, len(speeds)))
+        now, samples = 0.0, []
+        for index, speed in enumerate(speeds * drift * noise):
+            end = now + 0.01 + 127 / float(speed)
+            samples.append(
+                make_sample((now + 0.01, end), (1, 127), sent=now, prompt_id=f"p{index}", ended=end)
+            )
+            now = end
+        return Window(1, now, 0.1, tuple(samples))
+
 
 SWEEP = """\
 name: trial
@@ -32,13 +111,13 @@ SIMULATED = SWEEP.replace(
     "{kind: sglang, python: /opt/sglang/bin/python}", "{kind: simulated, preset: quickstart}"
 )
 TOKENS = 101
-"""Of each request: one in the first chunk, 100 after it."""
+"""Tokens of each request: one in the first chunk, 100 after it."""
 TTFT = 0.05
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A trial to write: its speed, or why it has none. `point` None is the baseline."""
+    """A trial to write: its speed or its failure. `point` None is the baseline."""
 
     point: Point | None
     tok_s: float | None = None
@@ -48,7 +127,7 @@ class Trial:
     outcome: str = "ok"
     checks: list[dict[str, str]] = field(default_factory=list)
     metrics: dict[str, dict[str, Any]] | None = None
-    """Instead of what the samples give."""
+    """Default: computed from the samples."""
     launch_s: float | None = 60.0
     accepted: float = 0.5
     version: str | None = "0.5.17"
@@ -56,17 +135,11 @@ class Trial:
     """Default: the sweep's."""
     command: dict[str, Any] | None = None
     watts: float | None = None
-    """What NVML reads of its one GPU over 10 s of each window; None: nothing."""
+    """Power of its one GPU over 10 s of each window. None: no readings."""
     unseen_tok_s: float | None = None
-    """Its speed on prompts that no candidate was chosen on, where those were measured."""
+    """Speed on held-out prompts. None: not measured."""
     role: str | None = None
     """Default: baseline for no point, else candidate."""
-
-
-def chain(steps: int, **parts: Any) -> Point:
-    """A point of topk 1."""
-    point = {"eagle_topk": 1, "num_draft_tokens": steps + 1, "draft_tp": "target", **parts}
-    return Point(num_steps=steps, **point)
 
 
 def make_run(
@@ -79,7 +152,7 @@ def make_run(
     levels: Sequence[int] = (1,),
     keep_samples: bool = True,
 ) -> Run:
-    """A finished run in `root`/<run id>."""
+    """Write a finished run to `root`/<run id>, through the real writers."""
     given = {"trials": 6, "prompts": "0123456789abcdef", **(settings or {})}
     run = Run.create(root, sweep, RunSettings(**given))
     below: dict[int, list[Window]] = {}
@@ -88,11 +161,11 @@ def make_run(
         for number, trial in enumerate(trials):
             windows = {}
             if trial.tok_s is not None:
-                gpus = None if trial.watts is None else (trace(watts=trial.watts),)
+                gpus = None if trial.watts is None else (make_gpu_trace(watts=trial.watts),)
                 windows = {
                     level: [
                         replace(window, gpus=gpus)
-                        for window in windows_of(trial, level, noise, number)
+                        for window in make_windows(trial, level, noise, number)
                     ]
                     for level in levels
                 }
@@ -137,11 +210,11 @@ def _held_out(
     noise: float,
     below: dict[int, list[Window]],
 ) -> HeldOut | None:
-    """`below` gets the baseline's."""
+    """Measure the held-out prompts of a trial. The baseline's windows are added to `below`."""
     if trial.unseen_tok_s is None:
         return None
     other = replace(trial, tok_s=trial.unseen_tok_s)
-    windows = {level: windows_of(other, level, noise, number + 50) for level in levels}
+    windows = {level: make_windows(other, level, noise, number + 50) for level in levels}
     if _role(trial) == "baseline":
         below.update(windows)
     path = run.held_out_file(number)
@@ -170,8 +243,8 @@ def _metrics(
     return metrics
 
 
-def windows_of(trial: Trial, level: int, noise: float, seed: int) -> list[Window]:
-    """Three windows of eight prompts whose noise cancels out over the whole."""
+def make_windows(trial: Trial, level: int, noise: float, seed: int) -> list[Window]:
+    """Return three windows of eight prompts. The noise cancels out over all of them."""
     assert trial.tok_s is not None
     seconds = (TOKENS - 1) / trial.tok_s
     windows = []
