@@ -23,6 +23,45 @@ def make_point(steps: int, **parts: Any) -> Point:
     return Point(num_steps=steps, **point)
 
 
+def make_point_json(steps: int, **parts: Any) -> dict[str, Any]:
+    """Return a chain as a ledger line has it. Values that `Point` would refuse are kept."""
+    point = {"num_steps": steps, "eagle_topk": 1, "num_draft_tokens": steps + 1}
+    return {**point, "draft_tp": "target", "env": {}, "flags": {}, **parts}
+
+
+def make_speedup(value: float, half: float = 0.0) -> dict[str, Any]:
+    """Return the figures of a speed-up whose 95 % interval is `half` of the value either way."""
+    return {
+        "speedup": value,
+        "speedup_low": value * (1 - half),
+        "speedup_high": value * (1 + half),
+    }
+
+
+def make_record(trial: int, **changes: Any) -> TrialRecord:
+    """Return a record that was measured without failure. The default point is a chain."""
+    fields = {
+        "trial": trial,
+        "role": "candidate",
+        "point": None if changes.get("role") == "baseline" else make_point_json(trial + 1),
+        "outcome": "ok",
+        "failure": None,
+        "engine": "simulated",
+        "engine_version": "0.5.17",
+        "launch_id": trial,
+        "launch_s": 1.0,
+        "started": "2026-11-29T17:37:02Z",
+        "metrics": {"1": {"output_tok_s": 94.1 + trial / 3}},
+        "samples": None,
+    }
+    return TrialRecord(**{**fields, **changes})
+
+
+def make_settings(trials: int = 5) -> RunSettings:
+    """Return settings of a run with fixed prompts."""
+    return RunSettings(trials=trials, prompts="abc")
+
+
 def make_sample(
     times: Sequence[float] = (0.5, 1.0, 1.5),
     tokens: Sequence[int] = (1, 2, 2),
@@ -110,6 +149,15 @@ search: {trials: 6}
 SIMULATED = SWEEP.replace(
     "{kind: sglang, python: /opt/sglang/bin/python}", "{kind: simulated, preset: quickstart}"
 )
+CRLF_SWEEP = """\
+# é: kept as it is\r
+name: trial
+engine: {kind: simulated}
+model: {target: a/b, draft: c/d, algorithm: EAGLE3}
+space: {num_steps: {low: 1, high: 6}, env: {NCCL_PROTO: [unset, LL]}}
+workload: {concurrency: [1, 8]}
+"""
+"""A sweep file with a character that is not ASCII and a Windows line end."""
 TOKENS = 101
 """Tokens of each request: one in the first chunk, 100 after it."""
 TTFT = 0.05

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from tests.factories import make_point_json, make_record, make_speedup
 from tuner.analysis.best_per_level import not_told_apart
 from tuner.analysis.equivalence import by_lines, objective_ratio
 from tuner.analysis.winner import (
@@ -25,18 +26,9 @@ SPEC = ObjectiveSpec()
 
 def record(trial: int, value: float, half: float, **point: Any) -> TrialRecord:
     """A candidate with this ratio at two levels, and 95 % intervals of `half` either way."""
-    whole = {"num_steps": 3, "eagle_topk": 1, "draft_tp": "target", "env": {}, "flags": {}} | point
-    whole = {"num_draft_tokens": whole["num_steps"] + 1} | whole
-    level = {
-        "speedup": value,
-        "speedup_low": value * (1 - half),
-        "speedup_high": value * (1 + half),
-    }
-    return TrialRecord(
-        trial=trial, role="candidate", point=whole, outcome="ok", failure=None, engine="sglang",
-        engine_version=None, launch_id=trial, launch_s=1.0, started="2026-11-29T00:00:00Z",
-        metrics={"1": level, "8": dict(level)}, samples=None,
-    )  # type: ignore[arg-type]  # fmt: skip
+    whole = make_point_json(point.pop("num_steps", 3), **point)
+    level = make_speedup(value, half)
+    return make_record(trial, point=whole, metrics={"1": level, "8": dict(level)}, engine="sglang")
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,7 @@ import pytest
 from click.testing import CliRunner
 
 from tests.cli.test_long_runs import killed  # noqa: F401 - a fixture
-from tests.factories import Trial, make_point, make_run
-from tests.runs.test_run import TEXT, settings
+from tests.factories import CRLF_SWEEP, Trial, make_point, make_run, make_settings
 from tests.server import launching
 from tuner.cli import on_finish, sweep
 from tuner.cli.commands import specbench
@@ -35,7 +34,7 @@ from tuner.server import pid_file
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    return Run.create(tmp_path / "results" / "x", TEXT, settings())
+    return Run.create(tmp_path / "results" / "x", CRLF_SWEEP, make_settings())
 
 
 def invoke(*words: str | Path):
@@ -189,7 +188,7 @@ def test_a_run_that_was_killed_before_its_report_says_how_to_get_one(tmp_path: P
 
 def test_what_is_to_be_typed_is_quoted(tmp_path: Path) -> None:
     """A folder with a space: the command would be refused, or be about another folder."""
-    run = Run.create(tmp_path / "my results; x" / "x", TEXT, settings())
+    run = Run.create(tmp_path / "my results; x" / "x", CRLF_SWEEP, make_settings())
     assert shlex.split(run.resume_command) == ["specbench", "sweep", "--resume", str(run.path)]
     assert f"go on with: {run.resume_command}" in invoke("status", run.path).output
 

@@ -13,8 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from tests.factories import CRLF_SWEEP, make_settings
 from tests.runs.test_crash_recovery import KILLED, server_of
-from tests.runs.test_run import TEXT, settings
 from tests.server import launching
 from tests.sweeps import tiny_sweep
 from tuner.runs.run import Run
@@ -138,7 +138,7 @@ def test_a_command_at_the_end_is_run_without_a_shell(tmp_path: Path) -> None:
 @pytest.fixture
 def killed(tmp_path: Path) -> Iterator[tuple[Run, psutil.Process]]:
     """A run whose specbench was killed in a launch, and the server that it left."""
-    run = Run.create(tmp_path / "results" / "x", TEXT, settings())
+    run = Run.create(tmp_path / "results" / "x", CRLF_SWEEP, make_settings())
     words, pipe = [sys.executable, "-c", KILLED, str(run.path)], subprocess.PIPE
     with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) as holder:
         server = server_of(holder)

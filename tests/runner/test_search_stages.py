@@ -8,6 +8,7 @@ from typing import Any, cast
 
 import pytest
 
+from tests.factories import make_point_json, make_record, make_speedup
 from tests.sweeps import Listener, tiny_sweep
 from tuner.analysis.summary import summarise_run
 from tuner.analysis.winner import fastest_candidate
@@ -72,15 +73,10 @@ def test_an_older_ledger_has_no_decisions_and_is_read(tmp_path: Path) -> None:
 def record(
     trial: int, steps: int, value: float, role: str = "candidate", why: str = ""
 ) -> TrialRecord:
-    point = {"num_steps": steps, "eagle_topk": 1, "num_draft_tokens": steps + 1,
-             "draft_tp": "target", "env": {}, "flags": {}}  # fmt: skip
-    metrics = {"1": {"speedup": value, "speedup_low": value, "speedup_high": value}}
     decision = DecisionLine(stage="confirm", why=why) if why else None
-    return TrialRecord(
-        trial=trial, role=role, point=point, outcome="ok", failure=None, engine="simulated",
-        engine_version=None, launch_id=trial, launch_s=1.0, started="2026-11-29T00:00:00Z",
-        metrics=metrics, samples=None, decision=decision,
-    )  # type: ignore[arg-type]  # fmt: skip
+    metrics = {"1": make_speedup(value)}
+    point = make_point_json(steps)
+    return make_record(trial, role=role, point=point, metrics=metrics, decision=decision)
 
 
 def test_the_searchs_choice_goes_before_one_launchs_luck() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from tests.runs.test_run import TEXT, settings
+from tests.factories import CRLF_SWEEP, make_settings
 from tests.server import launching
 from tuner.runs.run import Run
 
@@ -34,7 +34,7 @@ with run.locked():
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    return Run.create(tmp_path, TEXT, settings())
+    return Run.create(tmp_path, CRLF_SWEEP, make_settings())
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_servers_of_a_killed_run_are_ended_and_said(
     os.kill(holder.pid, signal.SIGKILL)
     holder.wait()
     assert not launching.is_gone(server)
-    going_on = run if same else Run.create(run.path.parent, TEXT, settings())
+    going_on = run if same else Run.create(run.path.parent, CRLF_SWEEP, make_settings())
     with going_on.locked() as note:
         assert launching.is_gone(server)
     assert note is not None
@@ -73,7 +73,7 @@ def test_servers_of_a_killed_run_are_ended_and_said(
 def test_a_run_that_is_at_work_keeps_its_server(run: Run, holder: subprocess.Popen[str]) -> None:
     """Two sweeps may share a folder of results, on different GPUs."""
     server = server_of(holder)
-    with Run.create(run.path.parent, TEXT, settings()).locked() as note:
+    with Run.create(run.path.parent, CRLF_SWEEP, make_settings()).locked() as note:
         assert note is None
         assert not launching.is_gone(server)
     server.kill()

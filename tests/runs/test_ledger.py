@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runs.test_run import TEXT, point, record, settings
+from tests.factories import CRLF_SWEEP, make_point_json, make_record, make_settings
 from tuner.core.secrets import learn
 from tuner.runs.records import (
     BrokenLimit,
@@ -34,11 +34,13 @@ COUNTS = OutputCounts(
 
 def full_record(trial: int) -> TrialRecord:
     """A candidate with every part that a line can have."""
-    return record(
+    return make_record(
         trial,
         metrics={"1": FIGURES, "8": {**FIGURES, "prompt_tokens": 2**60 + 1}, "4/s": {}},
         command={"argv": ["python", "-m", "server"], "env": {"A": "1"}, "unset": ["B"]},
-        point=point(2, env={"NCCL_PROTO": "LL"}, flags={"a": True, "b": 1, "c": 0.5, "d": "é"}),
+        point=make_point_json(
+            2, env={"NCCL_PROTO": "LL"}, flags={"a": True, "b": 1, "c": 0.5, "d": "é"}
+        ),
         checks=[{"check": "noisy", "level": "doubt", "message": "±7 %"}],
         outputs={
             "1": OutputsLine(outcome="differ", found=COUNTS, itself=COUNTS),
@@ -53,7 +55,7 @@ def full_record(trial: int) -> TrialRecord:
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    return Run.create(tmp_path / "results", TEXT, settings())
+    return Run.create(tmp_path / "results", CRLF_SWEEP, make_settings())
 
 
 def test_full_record_is_read_back_with_its_types(run: Run) -> None:
@@ -90,7 +92,7 @@ def test_secret_in_a_line_is_hidden_in_memory_too(run: Run) -> None:
     learn("tell-nobody-1234567", "API_KEY")
     argv = ["python", "--api-key", "tell-nobody-1234567", "é"]
     with run.locked():
-        run.append(record(1, command={"argv": argv, "env": {}, "unset": []}), record(2))
+        run.append(make_record(1, command={"argv": argv, "env": {}, "unset": []}), make_record(2))
         held = run.records()
     assert held[0].command is not None
     assert held[0].command["argv"] == ["python", "--api-key", "${API_KEY}", "é"]

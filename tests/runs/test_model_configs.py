@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.runs.test_run import settings
+from tests.factories import make_settings
 from tests.sglang.memory.configs import EAGLE3_DRAFT, LLAMA_8B
 from tuner.core.errors import UserError
 from tuner.runs.run import Run
@@ -19,7 +19,7 @@ space: {num_steps: [1, 3]}
 
 
 def begun(folder: Path, text: str = TEXT) -> Run:
-    return Run.create(folder / "results", text.replace("FOLDER", str(folder)), settings())
+    return Run.create(folder / "results", text.replace("FOLDER", str(folder)), make_settings())
 
 
 def put(folder: Path, name: str, config: object) -> None:

@@ -10,77 +10,44 @@ from pathlib import Path
 
 import pytest
 
-from tests.factories import World
+from tests.factories import CRLF_SWEEP, World, make_point_json, make_record, make_settings
 from tuner.core.errors import UserError
 from tuner.metrics.samples_file import write_samples
 from tuner.runs.ledger import is_simulated
 from tuner.runs.records import TrialRecord
 from tuner.runs.run import Run
-from tuner.runs.settings import RunSettings
-
-TEXT = """\
-# é: kept as it is\r
-name: trial
-engine: {kind: simulated}
-model: {target: a/b, draft: c/d, algorithm: EAGLE3}
-space: {num_steps: {low: 1, high: 6}, env: {NCCL_PROTO: [unset, LL]}}
-workload: {concurrency: [1, 8]}
-"""
-
-
-def settings(trials: int = 5) -> RunSettings:
-    return RunSettings(trials=trials, prompts="abc")
-
-
-def point(steps: int, **parts) -> dict:
-    whole = {"num_steps": steps, "eagle_topk": 1, "num_draft_tokens": steps + 1}
-    return {**whole, "draft_tp": "target", "env": {}, "flags": {}, **parts}
-
-
-def record(trial: int, **changes) -> TrialRecord:
-    fields = {
-        "trial": trial,
-        "role": "candidate",
-        "point": None if changes.get("role") == "baseline" else point(trial + 1),
-        "outcome": "ok",
-        "failure": None,
-        "engine": "simulated",
-        "engine_version": "0.5.17",
-        "launch_id": trial,
-        "launch_s": 1.0,
-        "started": "2026-11-29T17:37:02Z",
-        "metrics": {"1": {"output_tok_s": 94.1 + trial / 3}},
-        "samples": None,
-    }
-    return TrialRecord(**{**fields, **changes})
 
 
 def changed(**changes) -> str:
     """The line of trial 1 with other values, which the writer would refuse."""
-    return json.dumps({**record(1).model_dump(), **changes})
+    return json.dumps({**make_record(1).model_dump(), **changes})
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    return Run.create(tmp_path / "results", TEXT, settings())
+    return Run.create(tmp_path / "results", CRLF_SWEEP, make_settings())
 
 
 def test_a_run_can_be_opened_again_as_it_was(run: Run):
     again = Run.open(run.path)
     assert again.settings == run.settings
-    assert again.sweep_file.read_bytes() == TEXT.encode()
+    assert again.sweep_file.read_bytes() == CRLF_SWEEP.encode()
     assert again.machine()["cores"] >= 1
     assert again.ledger().records == ()
 
 
 def test_two_runs_of_one_second_have_two_folders(tmp_path: Path):
-    paths = {Run.create(tmp_path, TEXT, settings()).path for _ in range(4)}
+    paths = {Run.create(tmp_path, CRLF_SWEEP, make_settings()).path for _ in range(4)}
     assert len(paths) == 4
     assert all(re.fullmatch(r"\d{8}-\d{6}(-\d)?", path.name) for path in paths)
 
 
 def test_what_was_appended_is_read_back_exactly(run: Run):
-    written = [record(0, role="baseline"), record(1, outcome="failed", failure="CRASH"), record(4)]
+    written = [
+        make_record(0, role="baseline"),
+        make_record(1, outcome="failed", failure="CRASH"),
+        make_record(4),
+    ]
     with run.locked():
         for each in written:
             run.append(each)
@@ -93,7 +60,7 @@ def test_what_was_appended_is_read_back_exactly(run: Run):
 
 def test_a_half_written_line_is_cut_off_and_said(run: Run):
     with run.locked():
-        run.append(record(0))
+        run.append(make_record(0))
     whole = run.trials_file.stat().st_size
     with run.trials_file.open("ab") as file:  # longer than the line that comes in its place
         file.write(b'{"format": 1, "trial": 1, "message": "' + b"x" * 5000)
@@ -103,7 +70,7 @@ def test_a_half_written_line_is_cut_off_and_said(run: Run):
     with run.locked() as said:
         assert said == note
         assert run.trials_file.stat().st_size == whole
-        run.append(record(1))
+        run.append(make_record(1))
     assert [each.trial for each in run.ledger().records] == [0, 1]
     assert run.ledger().note is None
 
@@ -120,13 +87,13 @@ def test_reading_does_not_cut_the_line_that_another_process_is_writing(run: Run)
         ("{not json}", "not JSON"),
         ("[1]", "not a JSON object"),
         ("", "not JSON"),
-        (json.dumps(record(0).model_dump()), "trial 0 comes after 0"),
-        (json.dumps({**record(1).model_dump(), "format": 2}), "Upgrade specbench"),
-        (json.dumps({**record(1).model_dump(), "outcome": "great"}), "outcome"),
-        (json.dumps({**record(1).model_dump(), "surplus": 1}), "surplus"),
+        (json.dumps(make_record(0).model_dump()), "trial 0 comes after 0"),
+        (json.dumps({**make_record(1).model_dump(), "format": 2}), "Upgrade specbench"),
+        (json.dumps({**make_record(1).model_dump(), "outcome": "great"}), "outcome"),
+        (json.dumps({**make_record(1).model_dump(), "surplus": 1}), "surplus"),
         (changed(point={}), "point: env: Field required"),
-        (changed(point=point(0)), "point: num_steps"),
-        (changed(point=point(2, env={"NCCL_PROTO": 1})), "point: env.NCCL_PROTO"),
+        (changed(point=make_point_json(0)), "point: num_steps"),
+        (changed(point=make_point_json(2, env={"NCCL_PROTO": 1})), "point: env.NCCL_PROTO"),
         (changed(point="2 steps"), "point"),
         (changed(smoothed={"one": 1.2}), "smoothed"),
         (changed(smoothed={"1": 0.0}), "smoothed"),
@@ -152,7 +119,7 @@ def test_reading_does_not_cut_the_line_that_another_process_is_writing(run: Run)
     ],
 )
 def test_a_broken_line_is_refused_at_its_number(run: Run, line: str, message: str):
-    good = json.dumps(record(0).model_dump())
+    good = json.dumps(make_record(0).model_dump())
     run.trials_file.write_text(f"{good}\n{line}\n")
     with pytest.raises(UserError, match=message) as caught:
         run.ledger()
@@ -205,7 +172,7 @@ def test_broken_settings_are_refused(run: Run, text: str, message: str):
 def test_a_place_that_cannot_be_written_is_the_users_mistake(tmp_path: Path):
     (tmp_path / "file").write_text("")
     with pytest.raises(UserError, match="can be written"):
-        Run.create(tmp_path / "file" / "runs", TEXT, settings())
+        Run.create(tmp_path / "file" / "runs", CRLF_SWEEP, make_settings())
 
 
 @pytest.mark.parametrize("text", ["", "engine: 3\n", "name: [1]\nengine: {kind: simulated}\n"])
@@ -229,7 +196,7 @@ class TestResuming:
         windows = World(0, 4, 0.1, 0.1).windows(1)
         by_level = {n: [replace(each, concurrency=n) for each in windows] for n in levels}
         write_samples(path, by_level)
-        baseline = record(0, role="baseline", samples=run.relative(path))
+        baseline = make_record(0, role="baseline", samples=run.relative(path))
         with run.locked():
             run.append(baseline)
         return baseline
@@ -237,13 +204,18 @@ class TestResuming:
     def test_a_whole_run_can_go_on(self, run: Run):
         self.begun(run, 1, 8)
         with run.locked():
-            run.append(record(1))
+            run.append(make_record(1))
         with run.locked() as note:
             assert note is None
 
     @pytest.mark.parametrize(
         "foreign",
-        [point(7), point(2, env={"NCCL_ALGO": "Ring"}), point(2, draft_tp=2), None],
+        [
+            make_point_json(7),
+            make_point_json(2, env={"NCCL_ALGO": "Ring"}),
+            make_point_json(2, draft_tp=2),
+            None,
+        ],
     )
     def test_a_point_outside_the_space(self, run: Run, foreign):
         self.begun(run, 1, 8)
@@ -252,7 +224,7 @@ class TestResuming:
         assert self.refused(run).startswith(f"{run.trials_file}:2: trial 1 has ")
 
     def test_a_baseline_without_samples(self, run: Run):
-        run.trials_file.write_text(json.dumps(record(0, role="baseline").model_dump()) + "\n")
+        run.trials_file.write_text(json.dumps(make_record(0, role="baseline").model_dump()) + "\n")
         assert self.refused(run).startswith(f"{run.trials_file}:1: the baseline has no samples")
 
     def test_a_baseline_whose_samples_lack_a_level(self, run: Run):
@@ -285,22 +257,22 @@ def test_machine_facts_that_are_none_are_refused(run: Run, text: str):
 FULL_DISK = """
 import resource, sys
 from pathlib import Path
-from tests.runs.test_run import record
+from tests.factories import make_record
 from tuner.core.errors import UserError
 from tuner.runs.run import Run
 
 run = Run.open(Path(sys.argv[1]))
 with run.locked():
-    run.append(record(0))
+    run.append(make_record(0))
     size = run.trials_file.stat().st_size
     resource.setrlimit(resource.RLIMIT_FSIZE, (size + 100, resource.RLIM_INFINITY))
     try:
-        run.append(record(1))
+        run.append(make_record(1))
     except UserError as error:
         print(error)
     assert run.trials_file.stat().st_size == size, "half a line is left"
     resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-    run.append(record(2))
+    run.append(make_record(2))
 """
 
 
@@ -345,5 +317,5 @@ def test_a_run_is_simulated_where_its_sweep_or_a_server_says_so(
     sweep = run.sweep()
     engine = sweep.engine.model_copy(update={"kind": kind})
     sweep = sweep.model_copy(update={"engine": engine})
-    records = [record(number, engine=name) for number, name in enumerate(engines)]
+    records = [make_record(number, engine=name) for number, name in enumerate(engines)]
     assert is_simulated(records, sweep) is simulated
