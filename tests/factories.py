@@ -1,13 +1,16 @@
 """Makers of test data: points, samples, windows, and run folders with known numbers."""
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from tuner.config.loader import LoadedSweep, load_sweep
 from tuner.config.point import Point
+from tuner.loadgen.client import arrivals
 from tuner.metrics.catalogue import summarise
 from tuner.metrics.samples import GpuTrace, RequestSample, SpecCounts, Window
 from tuner.metrics.samples_file import write_samples
@@ -62,6 +65,16 @@ def make_settings(trials: int = 5) -> RunSettings:
     return RunSettings(trials=trials, prompts="abc")
 
 
+def load_sweep_text(folder: Path, text: str, **words: object) -> LoadedSweep:
+    """Replace each of `words` in a sweep file's text, write the file to `folder`, and load it."""
+    for word, value in words.items():
+        assert word in text, f"the sweep file has no {word}"
+        text = text.replace(word, str(value))
+    path = folder / "sweep.yaml"
+    path.write_text(text)
+    return load_sweep(path)
+
+
 def make_sample(
     times: Sequence[float] = (0.5, 1.0, 1.5),
     tokens: Sequence[int] = (1, 2, 2),
@@ -90,6 +103,22 @@ def make_sample(
 def make_window(*samples: RequestSample, wall: float = 2.0, cpu: float = 0.1) -> Window:
     """Return a window of one stream."""
     return Window(1, wall, cpu, samples)
+
+
+def make_queue_window(
+    rate: float, seconds: Callable[[int], float], servers: int, count: int = 60, seed: int = 0
+) -> Window:
+    """Return a window of a queue: request n takes `seconds(n)` on the next free server."""
+    free, samples = [0.0] * servers, []
+    for number, due in enumerate(arrivals(count, rate, seed)):
+        begin = max(due, min(free))
+        end = begin + seconds(number)
+        free[free.index(min(free))] = end
+        times = (begin + (end - begin) / 2, end)
+        samples.append(
+            make_sample(times, (1, 99), prompt_id=f"p{number}", sent=due, due=due, ended=end)
+        )
+    return Window(256, samples[-1].ended, 0.1, tuple(samples))
 
 
 def make_gpu_trace(
@@ -158,6 +187,11 @@ space: {num_steps: {low: 1, high: 6}, env: {NCCL_PROTO: [unset, LL]}}
 workload: {concurrency: [1, 8]}
 """
 """A sweep file with a character that is not ASCII and a Windows line end."""
+HOSTILE = (
+    "<script>alert(1)</script> \"'><img src=x onerror=alert(1)> </style></title><svg onload=x> "
+    "[x](javascript:alert(1)) ![x](http://203.0.113.1/x.png) <http://203.0.113.1> | `a` ``b ```\n"
+    "# No heading\n| --- |\n&lt;b&gt; <!-- ]]>"
+)
 TOKENS = 101
 """Tokens of each request: one in the first chunk, 100 after it."""
 TTFT = 0.05
@@ -331,3 +365,33 @@ def _sample(trial: Trial, column: int, sent: float, took: float) -> RequestSampl
         requested_tokens=TOKENS,
         spec=spec,
     )
+
+
+def make_hostile_run(root: Path) -> Run:
+    """Write a run whose free texts are `HOSTILE`. A name is one line of it."""
+    quoted, name = json.dumps(HOSTILE), json.dumps(" ".join(HOSTILE.split("\n")))
+    sweep = SIMULATED.replace("example/target", name).replace("example/draft", name)
+    sweep = sweep.replace("[unset, LL]", f"[unset, {quoted}]")
+    trials = [
+        Trial(None, 90.0, version=HOSTILE),
+        Trial(make_point(2, env=(("NCCL_PROTO", HOSTILE),)), 99.0),
+        Trial(make_point(3, env=(("NCCL_PROTO", HOSTILE),)), 98.9, checks=[hostile_warning()]),
+        Trial(make_point(4), outcome="failed", failure="OOM", message=HOSTILE),
+    ]
+    run = make_run(root, trials, sweep=sweep)
+    machine = {"cpu": HOSTILE, "hostname": HOSTILE, "env": {"NCCL_DEBUG_FILE": HOSTILE}}
+    run.machine_file.write_text(json.dumps(machine))
+    return run
+
+
+def hostile_warning() -> dict[str, str]:
+    """Return a warning with a hostile text."""
+    return {"level": "doubt", "check": HOSTILE, "message": HOSTILE}
+
+
+def make_compared_run(
+    root: Path, name: str, baseline: float = 90.0, best: float = 100.0, **given: Any
+) -> Run:
+    """Write a run `name` whose best candidate is the chain of two steps."""
+    trials = [Trial(None, baseline), Trial(make_point(1), best - 9), Trial(make_point(2), best)]
+    return make_run(root / name, trials, **given)

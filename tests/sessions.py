@@ -31,6 +31,7 @@ from tuner.runs.records import Role, TrialRecord
 from tuner.server.http_api import ServerApi
 
 INTERRUPTED = 130
+SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 Moment = Literal["launching", "warming", "measuring", "stopping", "stopped", "writing", "written"]
 """Of a trial."""
 

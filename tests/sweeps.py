@@ -1,9 +1,14 @@
 """Small sweeps on the simulated engine, for the tests that launch real processes."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from tuner.config.loader import LoadedSweep, load_sweep
+from tuner.engines import make_engine
+from tuner.execution.trial import TrialRunner
+from tuner.runner.sweep_run import begin_run
 from tuner.runs.records import TrialRecord
+from tuner.server.memory import MemoryGuard
 from tuner.simulator.presets import preset_numbers
 
 HURRY = 4.0
@@ -51,6 +56,14 @@ def tiny_sweep(
     text = text.replace("BASELINES", str(baselines))
     path.write_text(text)
     return load_sweep(path)
+
+
+def tiny_runner(folder: Path, faults: str = "", guard: MemoryGuard | None = None) -> TrialRunner:
+    """Return the trial runner of a new run of the tiny sweep."""
+    loaded = tiny_sweep(folder, faults)
+    run = begin_run(folder / "runs", loaded, None)
+    runner = TrialRunner.prepare(make_engine(loaded.sweep), loaded, run, lambda phase: None)
+    return replace(runner, guard=guard)
 
 
 class Listener:

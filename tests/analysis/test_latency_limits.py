@@ -8,8 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.config.conftest import BASE
-from tests.factories import SWEEP, TTFT, Trial, make_point, make_run
-from tests.metrics.test_request_rate import served
+from tests.factories import SWEEP, TTFT, Trial, make_point, make_queue_window, make_run
 from tests.sweeps import Listener, tiny_sweep
 from tuner.analysis.summary import summarise_run
 from tuner.analysis.winner import fastest_candidate
@@ -346,7 +345,7 @@ def test_a_server_that_turns_requests_away_is_no_answer(
 ) -> None:
     """It has fewer at a time, so that those which it answers are fast and keep every limit:
     recommended with `40 % faster`, and a doubt far below."""
-    whole = served(4.0, lambda _: 0.5, 30)
+    whole = make_queue_window(4.0, lambda _: 0.5, 30)
     some = [
         replace(each, error="HTTP 503" if number < below else None)
         for number, each in enumerate(whole.samples)

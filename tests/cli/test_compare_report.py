@@ -6,8 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.compare.external.files import bench_serving, jsonl
-from tests.compare.test_comparison import run_of
-from tests.factories import Trial, make_run
+from tests.factories import Trial, make_compared_run, make_run
 from tuner.cli import main
 
 BROKEN = [Trial(None, failure="OOM", outcome="infeasible")]
@@ -25,7 +24,7 @@ def specbench(capsys: pytest.CaptureFixture[str], *words: str | Path) -> tuple[i
 def test_a_regression_exits_with_3_and_says_which(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    runs = [run_of(tmp_path, "a").path, run_of(tmp_path, "b", best=95.0).path]
+    runs = [make_compared_run(tmp_path, "a").path, make_compared_run(tmp_path, "b", best=95.0).path]
     code, out, err = specbench(capsys, *runs, "--fail-on-regression", "2%")
     assert code == 3
     assert "regression of more than 2 %: best candidate of B at concurrency 1 has 0.95" in err
@@ -42,8 +41,8 @@ def test_a_regression_exits_with_3_and_says_which(
 def test_a_gate_that_cannot_tell_exits_with_4(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    one = run_of(tmp_path, "a").path
-    two = run_of(tmp_path, "b", keep_samples=False).path
+    one = make_compared_run(tmp_path, "a").path
+    two = make_compared_run(tmp_path, "b", keep_samples=False).path
     for other in (two, make_run(tmp_path / "c", BROKEN).path):
         code, _, err = specbench(capsys, one, other, "--fail-on-regression", "2%")
         assert code == 4, err
@@ -58,7 +57,7 @@ def test_a_gate_that_cannot_tell_exits_with_4(
 def test_two_percent_can_be_written_in_several_ways(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], text: str
 ) -> None:
-    runs = [run_of(tmp_path, "a").path, run_of(tmp_path, "b", best=97.0).path]
+    runs = [make_compared_run(tmp_path, "a").path, make_compared_run(tmp_path, "b", best=97.0).path]
     code, _, err = specbench(capsys, *runs, "--fail-on-regression", text)
     assert (code, "more than 2 %" in err) == (3, True)
 
@@ -85,7 +84,7 @@ def test_an_ambiguous_threshold_is_refused(
 def test_files_are_written_and_stdout_stays_for_the_rest(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    runs = [run_of(tmp_path, name).path for name in "ab"]
+    runs = [make_compared_run(tmp_path, name).path for name in "ab"]
     page, out_file = tmp_path / "c.html", tmp_path / "c.md"
     code, out, err = specbench(capsys, *runs, "--json", "--html", page)
     assert code == 0
@@ -100,7 +99,7 @@ def test_files_are_written_and_stdout_stays_for_the_rest(
 def test_mistakes_are_told_in_a_sentence(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    run = run_of(tmp_path, "a").path
+    run = make_compared_run(tmp_path, "a").path
     nowhere = tmp_path / "gone" / "x.md"
     for words, told in (
         ([run, run, "--out", nowhere], "cannot write this file: No such file or directory"),

@@ -14,8 +14,7 @@ from urllib.request import urlopen
 import pytest
 
 from tests.browser import chromium
-from tests.factories import Trial, make_point, make_run
-from tests.report.test_html import hostile_run
+from tests.factories import Trial, make_hostile_run, make_point, make_run
 from tuner.analysis.summary import summarise_run
 from tuner.report.report import write_report
 from tuner.runs.run import Run
@@ -114,7 +113,7 @@ def test_the_best_trial_is_found_with_its_reason_command_and_log(
 
 def test_what_a_run_holds_does_nothing_in_the_page(browser: Any, tmp_path: Path) -> None:
     """A model's name, a variable or a server's last words could be anything."""
-    run = hostile_run(tmp_path)
+    run = make_hostile_run(tmp_path)
     run.log_file(1).write_text(LOG)
     with dashboard(run) as address, page_of(browser) as (page, trouble):
         places = {

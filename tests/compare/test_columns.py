@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.compare.test_comparison import run_of
-from tests.factories import Trial, make_point, make_run
+from tests.factories import Trial, make_compared_run, make_point, make_run
 from tuner import load_run
 from tuner.analysis.summary import summarise_run
 from tuner.cli.result import print_summary
@@ -25,7 +24,7 @@ def test_new_column_is_in_every_view(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, in_table: bool
 ) -> None:
     """A column that one view forgets is missed by whoever reads that view."""
-    runs = [run_of(tmp_path, "a"), run_of(tmp_path, "b", best=110.0)]
+    runs = [make_compared_run(tmp_path, "a"), make_compared_run(tmp_path, "b", best=110.0)]
     known = table.columns()
     added = Column(
         "letters", lambda row: f"word {row.run}", {"letter": lambda row: row.run}, in_table

@@ -3,13 +3,12 @@
 import json
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.factories import SIMULATED, SWEEP, Trial, make_point, make_run
-from tuner.compare.columns import Row
-from tuner.compare.comparison import Comparison, compare
+from tests.compare.rows import row
+from tests.factories import SIMULATED, SWEEP, Trial, make_compared_run, make_point, make_run
+from tuner.compare.comparison import compare
 from tuner.compare.render import comparison_markdown, comparison_text
 from tuner.core.errors import NotComparable, UserError
 from tuner.runs.run import Run
@@ -17,21 +16,12 @@ from tuner.runs.run import Run
 BEST = 100.0
 
 
-def run_of(root: Path, name: str, baseline: float = 90.0, best: float = BEST, **given: Any) -> Run:
-    trials = [Trial(None, baseline), Trial(make_point(1), best - 9), Trial(make_point(2), best)]
-    return make_run(root / name, trials, **given)
-
-
-def row(comparison: Comparison, run: str, what: str, level: int = 1) -> Row:
-    return next(r for r in comparison.rows if (r.run, r.what, r.concurrency) == (run, what, level))
-
-
 def test_verdicts_faster_slower_and_no_difference_seen(tmp_path: Path) -> None:
     runs = [
-        run_of(tmp_path, "a"),
-        run_of(tmp_path, "b", best=110.0),
-        run_of(tmp_path, "c", best=95.0),
-        run_of(tmp_path, "d", best=100.05),
+        make_compared_run(tmp_path, "a"),
+        make_compared_run(tmp_path, "b", best=110.0),
+        make_compared_run(tmp_path, "c", best=95.0),
+        make_compared_run(tmp_path, "d", best=100.05),
     ]
     comparison = compare(runs)
     found = [row(comparison, letter, "best candidate").verdict for letter in "ABCD"]
@@ -40,7 +30,9 @@ def test_verdicts_faster_slower_and_no_difference_seen(tmp_path: Path) -> None:
 
 
 def test_ratio_is_that_of_the_throughputs_with_an_interval_around_it(tmp_path: Path) -> None:
-    comparison = compare([run_of(tmp_path, "a"), run_of(tmp_path, "b", best=110.0)])
+    comparison = compare(
+        [make_compared_run(tmp_path, "a"), make_compared_run(tmp_path, "b", best=110.0)]
+    )
     ratio = row(comparison, "B", "best candidate").ratio
     assert ratio is not None and ratio.low is not None and ratio.high is not None
     assert ratio.value == pytest.approx((0.05 + 100 / 100) / (0.05 + 100 / 110))
@@ -48,7 +40,7 @@ def test_ratio_is_that_of_the_throughputs_with_an_interval_around_it(tmp_path: P
 
 
 def test_any_run_can_be_the_reference(tmp_path: Path) -> None:
-    runs = [run_of(tmp_path, "a"), run_of(tmp_path, "b", best=110.0)]
+    runs = [make_compared_run(tmp_path, "a"), make_compared_run(tmp_path, "b", best=110.0)]
     comparison = compare(runs, reference=1)
     assert comparison.reference == "B"
     assert row(comparison, "A", "best candidate").verdict == "slower"
@@ -69,22 +61,24 @@ def test_unlike_runs_are_refused_with_the_reason(
 ) -> None:
     """A ratio between different questions looks like an answer."""
     level = 2 if "concurrency" in old else 1
-    other = run_of(tmp_path, "b", sweep=SWEEP.replace(old, new), levels=(level,))
+    other = make_compared_run(tmp_path, "b", sweep=SWEEP.replace(old, new), levels=(level,))
     with pytest.raises(NotComparable, match=re.escape(reason)) as caught:
-        compare([run_of(tmp_path, "a"), other])
+        compare([make_compared_run(tmp_path, "a"), other])
     assert caught.value.exit_code == 4
     assert str(other.path) in str(caught.value)
 
 
 def test_simulated_and_real_never_mix(tmp_path: Path) -> None:
     with pytest.raises(NotComparable, match="one is measured on hardware, the other simulated"):
-        compare([run_of(tmp_path, "a"), run_of(tmp_path, "b", sweep=SIMULATED)])
+        compare(
+            [make_compared_run(tmp_path, "a"), make_compared_run(tmp_path, "b", sweep=SIMULATED)]
+        )
 
 
 def test_other_prompts_are_refused(tmp_path: Path) -> None:
-    other = run_of(tmp_path, "b", settings={"prompts": "fedcba9876543210"})
+    other = make_compared_run(tmp_path, "b", settings={"prompts": "fedcba9876543210"})
     with pytest.raises(NotComparable, match="prompts' content"):
-        compare([run_of(tmp_path, "a"), other])
+        compare([make_compared_run(tmp_path, "a"), other])
 
 
 @pytest.mark.parametrize(
@@ -98,8 +92,8 @@ def test_another_draft_or_algorithm_is_said_and_not_refused(
     tmp_path: Path, old: str, new: str, told: str
 ) -> None:
     """Which of two drafts is faster for a target is what people ask."""
-    other = run_of(tmp_path, "b", best=110.0, sweep=SWEEP.replace(old, new))
-    comparison = compare([run_of(tmp_path, "a"), other])
+    other = make_compared_run(tmp_path, "b", best=110.0, sweep=SWEEP.replace(old, new))
+    comparison = compare([make_compared_run(tmp_path, "a"), other])
     assert row(comparison, "B", "best candidate").verdict == "faster"
     assert f"speculation: A EAGLE3 with example/draft, B {told}" in comparison.differences
 
@@ -110,7 +104,7 @@ def test_other_release_and_machine_are_said_and_not_refused(tmp_path: Path) -> N
     other = make_run(tmp_path / "b", trials)
     facts = json.loads(other.machine_file.read_text()) | {"driver": "999.1"}
     other.machine_file.write_text(json.dumps(facts))
-    comparison = compare([run_of(tmp_path, "a"), other])
+    comparison = compare([make_compared_run(tmp_path, "a"), other])
     assert "engine version: A 0.5.17, B 0.5.18" in comparison.differences
     assert any(line.startswith("driver: ") and "B 999.1" in line for line in comparison.differences)
     top = comparison_text(comparison).split("concurrency 1")[0]
@@ -137,7 +131,7 @@ def test_other_files_of_the_same_model_are_said(
     """Two commits of a name on the hub may be two models, and the ratio would be of neither."""
     runs = []
     for name, known in zip("abc", files, strict=False):
-        path = run_of(tmp_path, name).path / "run.json"
+        path = make_compared_run(tmp_path, name).path / "run.json"
         told = json.loads(path.read_text())
         if known is not None:
             key, none = ("digest", "revision") if len(known) < 40 else ("revision", "digest")
@@ -151,7 +145,9 @@ def test_other_files_of_the_same_model_are_said(
 
 def test_without_samples_there_is_a_ratio_and_no_verdict(tmp_path: Path) -> None:
     """Samples are not always kept with a published run."""
-    comparison = compare([run_of(tmp_path, "a"), run_of(tmp_path, "b", keep_samples=False)])
+    comparison = compare(
+        [make_compared_run(tmp_path, "a"), make_compared_run(tmp_path, "b", keep_samples=False)]
+    )
     found = row(comparison, "B", "best candidate")
     assert found.ratio is not None and found.ratio.low is None
     assert found.verdict == "not comparable: no raw samples, so no interval"
@@ -159,7 +155,9 @@ def test_without_samples_there_is_a_ratio_and_no_verdict(tmp_path: Path) -> None
 
 def test_run_without_a_baseline_says_so_in_its_row(tmp_path: Path) -> None:
     broken = make_run(tmp_path / "b", [Trial(None, failure="OOM", outcome="infeasible")])
-    comparison = compare([run_of(tmp_path, "a"), broken, run_of(tmp_path, "c")])
+    comparison = compare(
+        [make_compared_run(tmp_path, "a"), broken, make_compared_run(tmp_path, "c")]
+    )
     found = row(comparison, "B", "no speculation")
     assert (found.tok_s, found.ratio) == (None, None)
     assert found.verdict == "not comparable: not measured here"
@@ -169,19 +167,28 @@ def test_run_without_a_baseline_says_so_in_its_row(tmp_path: Path) -> None:
 
 def test_level_that_only_one_run_has_is_left_out(tmp_path: Path) -> None:
     sweep = SWEEP.replace("concurrency: [1]", "concurrency: [1, 4]")
-    comparison = compare([run_of(tmp_path, "a", sweep=sweep, levels=(1, 4)), run_of(tmp_path, "b")])
+    comparison = compare(
+        [
+            make_compared_run(tmp_path, "a", sweep=sweep, levels=(1, 4)),
+            make_compared_run(tmp_path, "b"),
+        ]
+    )
     assert {r.concurrency for r in comparison.rows} == {1}
 
 
 def test_regressions_are_rows_surely_below_the_threshold(tmp_path: Path) -> None:
     """A gate that fires on noise is switched off."""
-    comparison = compare([run_of(tmp_path, "a"), run_of(tmp_path, "b", best=95.0)])
+    comparison = compare(
+        [make_compared_run(tmp_path, "a"), make_compared_run(tmp_path, "b", best=95.0)]
+    )
     assert [(r.run, r.what) for r in comparison.regressions(0.02)] == [("B", "best candidate")]
     assert comparison.regressions(0.10) == ()
 
 
 def test_text_and_markdown_show_every_run(tmp_path: Path) -> None:
-    comparison = compare([run_of(tmp_path, "a"), run_of(tmp_path, "b", best=110.0)])
+    comparison = compare(
+        [make_compared_run(tmp_path, "a"), make_compared_run(tmp_path, "b", best=110.0)]
+    )
     text, markdown = comparison_text(comparison), comparison_markdown(comparison)
     for shown in (text, markdown):
         assert "2 steps, 3 tokens" in shown
@@ -192,13 +199,15 @@ def test_text_and_markdown_show_every_run(tmp_path: Path) -> None:
 
 
 def test_simulated_comparison_says_so(tmp_path: Path) -> None:
-    runs = [run_of(tmp_path, name, sweep=SIMULATED) for name in "ab"]
+    runs = [make_compared_run(tmp_path, name, sweep=SIMULATED) for name in "ab"]
     assert comparison_text(compare(runs)).startswith("simulated runs")
     assert comparison_markdown(compare(runs)).startswith("# Comparison (simulated)")
 
 
 def test_json_has_the_intervals(tmp_path: Path) -> None:
-    comparison = compare([run_of(tmp_path, "a"), run_of(tmp_path, "b", best=110.0)])
+    comparison = compare(
+        [make_compared_run(tmp_path, "a"), make_compared_run(tmp_path, "b", best=110.0)]
+    )
     data = json.loads(json.dumps(comparison.to_json()))
     assert data["runs"]["A"]["best"] == "2 steps, 3 tokens"
     last = data["rows"][-1]
@@ -210,13 +219,15 @@ def test_json_has_the_intervals(tmp_path: Path) -> None:
 def test_runs_with_nothing_in_common_are_not_comparable(tmp_path: Path) -> None:
     """A gate that exits with 0 has said that nothing is slower."""
     broken = make_run(tmp_path / "b", [Trial(None, failure="OOM", outcome="infeasible")])
-    for runs in ([run_of(tmp_path, "a"), broken], [broken, broken]):
+    for runs in ([make_compared_run(tmp_path, "a"), broken], [broken, broken]):
         with pytest.raises(NotComparable, match="nothing is comparable: no "):
             compare(runs).refuse_incomparable()
-    other = run_of(tmp_path, "c", keep_samples=False)
+    other = make_compared_run(tmp_path, "c", keep_samples=False)
     with pytest.raises(NotComparable, match="no raw samples"):
-        compare([run_of(tmp_path, "d"), other]).refuse_incomparable()
-    compare([run_of(tmp_path, "e"), run_of(tmp_path, "f"), broken]).refuse_incomparable()
+        compare([make_compared_run(tmp_path, "d"), other]).refuse_incomparable()
+    compare(
+        [make_compared_run(tmp_path, "e"), make_compared_run(tmp_path, "f"), broken]
+    ).refuse_incomparable()
 
 
 def share(run: Run, *numbers: int) -> Run:
@@ -230,7 +241,12 @@ def share(run: Run, *numbers: int) -> Run:
 
 def test_a_shared_launch_is_told_from_one_of_its_own(tmp_path: Path) -> None:
     """A shared server is not what best.sh starts: a ratio to it may be the sharing's."""
-    comparison = compare([run_of(tmp_path, "a"), share(run_of(tmp_path, "b", best=110.0), 1, 2)])
+    comparison = compare(
+        [
+            make_compared_run(tmp_path, "a"),
+            share(make_compared_run(tmp_path, "b", best=110.0), 1, 2),
+        ]
+    )
     told = "best candidate's launch: A its own, B shared by several chain lengths"
     assert told in comparison.differences
     (note,) = comparison.notes
@@ -240,7 +256,7 @@ def test_a_shared_launch_is_told_from_one_of_its_own(tmp_path: Path) -> None:
     for text in (comparison_text(comparison), comparison_markdown(comparison)):
         assert note in text
         assert "of one launch each" not in text
-    assert compare([run_of(tmp_path, "c"), run_of(tmp_path, "d")]).notes == ()
+    assert compare([make_compared_run(tmp_path, "c"), make_compared_run(tmp_path, "d")]).notes == ()
 
 
 def test_the_confirming_launch_is_the_figure(tmp_path: Path) -> None:
@@ -248,7 +264,7 @@ def test_the_confirming_launch_is_the_figure(tmp_path: Path) -> None:
     trials = [Trial(None, 90.0), Trial(make_point(1), 91.0), Trial(make_point(2), 110.0)]
     again = Trial(make_point(2), 95.0, role="confirm", launch_s=77.0)
     confirmed = share(make_run(tmp_path / "b", [*trials, again]), 1, 2)
-    comparison = compare([run_of(tmp_path, "a"), confirmed])
+    comparison = compare([make_compared_run(tmp_path, "a"), confirmed])
     found = row(comparison, "B", "best candidate")
     assert (found.verdict, found.figures.launch_s, found.configuration) == (
         "slower", 77.0, "2 steps, 3 tokens",
@@ -263,11 +279,11 @@ def test_a_confirming_launch_that_failed_is_said(tmp_path: Path) -> None:
     trials = [Trial(None, 90.0), Trial(make_point(2), 110.0)]
     again = Trial(make_point(2), role="confirm", outcome="infeasible", failure="OOM")
     broken = share(make_run(tmp_path / "b", [*trials, again]), 1)
-    comparison = compare([run_of(tmp_path, "a"), broken])
+    comparison = compare([make_compared_run(tmp_path, "a"), broken])
     assert row(comparison, "B", "best candidate").verdict.startswith("not comparable: a launch of")
     assert "a launch of its own failed (trial 2: OOM)" in comparison.notes[0]
 
 
 def test_one_run_is_no_comparison(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="two runs or more"):
-        compare([run_of(tmp_path, "a")])
+        compare([make_compared_run(tmp_path, "a")])

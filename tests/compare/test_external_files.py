@@ -15,8 +15,8 @@ from tests.compare.external.files import (
     specforge,
     vllm,
 )
-from tests.compare.test_comparison import row, run_of
-from tests.factories import SIMULATED
+from tests.compare.rows import row
+from tests.factories import SIMULATED, make_compared_run
 from tuner.compare.comparison import Comparison, compare
 from tuner.compare.render import comparison_markdown, comparison_text
 from tuner.compare.sources import open_sources
@@ -29,7 +29,7 @@ def compared(*paths: Path) -> Comparison:
 
 def test_a_file_is_a_row_without_a_verdict(tmp_path: Path) -> None:
     """1.1 times the tok/s of other prompts is no speed-up."""
-    run = run_of(tmp_path, "a")
+    run = make_compared_run(tmp_path, "a")
     file = jsonl(tmp_path / "x.jsonl", bench_serving(output_throughput=200.0))
     comparison = compared(run.path, file)
     found = row(comparison, "B", "best candidate")
@@ -46,7 +46,7 @@ def test_a_file_is_a_row_without_a_verdict(tmp_path: Path) -> None:
 
 
 def test_each_format_has_its_rows(tmp_path: Path) -> None:
-    run = run_of(tmp_path, "a")
+    run = make_compared_run(tmp_path, "a")
     files = [
         jsonl(tmp_path / "vllm.json", vllm()),
         jsonl(tmp_path / "output.jsonl", bench_speculative(0), bench_speculative(3)),
@@ -74,7 +74,7 @@ def test_two_files_with_the_same_requests_have_an_interval(tmp_path: Path) -> No
 def test_requests_of_a_file_are_not_those_of_a_run(tmp_path: Path) -> None:
     sweep = SIMULATED.replace("concurrency: [1]", "concurrency: [2]")
     sweep = sweep.replace("example/target", "example/target".replace("example", "real-pair"))
-    run = run_of(tmp_path, "a", sweep=sweep, levels=(2,))
+    run = make_compared_run(tmp_path, "a", sweep=sweep, levels=(2,))
     found = row(compared(run.path, REAL), "B", "best candidate", 2)
     assert found.tok_s is not None and found.tok_s.low is not None
     assert found.verdict == "not comparable: the prompts are not known to be the same"
@@ -94,7 +94,7 @@ def test_requests_of_a_file_are_not_those_of_a_run(tmp_path: Path) -> None:
 def test_a_file_of_another_question_is_refused(
     tmp_path: Path, changed: dict[str, Any], reason: str
 ) -> None:
-    run = run_of(tmp_path, "a")
+    run = make_compared_run(tmp_path, "a")
     file = jsonl(tmp_path / "x.jsonl", bench_serving(**changed))
     with pytest.raises(NotComparable, match=reason):
         compared(run.path, file)
@@ -104,12 +104,12 @@ def test_a_file_of_another_question_is_refused(
     "name", ["/models/Target", "hub/models--example--target/snapshots/abc", "example/target/"]
 )
 def test_a_model_is_the_same_wherever_it_lies(tmp_path: Path, name: str) -> None:
-    run = run_of(tmp_path, "a")
+    run = make_compared_run(tmp_path, "a")
     compared(run.path, jsonl(tmp_path / "x.json", vllm(model_id=name)))
 
 
 def test_a_file_can_be_the_reference_but_shares_no_points(tmp_path: Path) -> None:
-    run = run_of(tmp_path, "a")
+    run = make_compared_run(tmp_path, "a")
     file = jsonl(tmp_path / "x.json", vllm())
     comparison = compared(file, run.path)
     assert row(comparison, "B", "best candidate").verdict.endswith("no interval in x.json")

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests import factories
-from tests.compare.test_comparison import row, run_of
-from tests.factories import SIMULATED, SWEEP, Trial, make_point, make_run
+from tests.compare.rows import row
+from tests.factories import SIMULATED, SWEEP, Trial, make_compared_run, make_point, make_run
 from tuner.compare.comparison import compare
 from tuner.compare.regression_gate import Gate
 from tuner.compare.render import comparison_markdown, comparison_page, comparison_text
@@ -48,7 +48,9 @@ def crossing(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_the_best_candidate_is_that_of_each_concurrency(tmp_path: Path) -> None:
     """Who serves batches of 4 wants to know of the fastest there, not of a mean."""
     given: dict[str, Any] = {"sweep": TWO_LEVELS, "levels": (1, 4)}
-    comparison = compare([run_of(tmp_path, "a", **given), run_of(tmp_path, "b", **given)])
+    comparison = compare(
+        [make_compared_run(tmp_path, "a", **given), make_compared_run(tmp_path, "b", **given)]
+    )
     found = [row(comparison, "B", "best candidate", level).configuration for level in (1, 4)]
     assert found == ["2 steps, 3 tokens", "1 step, 2 tokens"]
 
@@ -74,14 +76,14 @@ def test_a_section_says_whose_figures_it_has(tmp_path: Path) -> None:
 
 def test_runs_with_different_best_candidates_have_each_in_the_heading(tmp_path: Path) -> None:
     trials = [Trial(None, 90.0), Trial(make_point(3), 110.0)]
-    comparison = compare([run_of(tmp_path, "a"), make_run(tmp_path / "b", trials)])
+    comparison = compare([make_compared_run(tmp_path, "a"), make_run(tmp_path / "b", trials)])
     words = "best candidate there: A 2 steps, 3 tokens; B 3 steps, 4 tokens"
     assert words in comparison_text(comparison)
 
 
 def test_a_gate_says_what_it_could_not_have_seen(tmp_path: Path) -> None:
     """`passed` was said of 0.916 to 1.125 at a limit of 2 %: a loss of 8 % would have passed."""
-    runs = [run_of(tmp_path, name, noise=0.03) for name in "ab"]
+    runs = [make_compared_run(tmp_path, name, noise=0.03) for name in "ab"]
     gate = Gate(compare(runs), 0.02)
     assert {each.what for each, _ in gate.unseen} == {"no speculation", "best candidate"}
     passed, first, last = gate.words()
@@ -96,7 +98,9 @@ def test_a_gate_says_what_it_could_not_have_seen(tmp_path: Path) -> None:
         # A run that is so much slower, with an interval of that shape, just fails the gate.
         assert (1 - loss) * found.ratio.high / found.ratio.value == pytest.approx(1 - 0.02)
         assert each["smallest_loss_seen"] == loss > 0.02
-    assert list(Gate(compare([run_of(tmp_path, n) for n in "cd"]), 0.02).not_seen()) == []
+    assert (
+        list(Gate(compare([make_compared_run(tmp_path, n) for n in "cd"]), 0.02).not_seen()) == []
+    )
 
 
 def test_a_candidate_within_the_noise_does_not_replace_the_answer(tmp_path: Path) -> None:
@@ -108,7 +112,9 @@ def test_a_candidate_within_the_noise_does_not_replace_the_answer(tmp_path: Path
 
 def test_all_points_that_runs_share_and_those_that_they_do_not(tmp_path: Path) -> None:
     trials = [Trial(None, 90.0), Trial(make_point(2), 110.0), Trial(make_point(3), 100.0)]
-    comparison = compare([run_of(tmp_path, "a"), make_run(tmp_path / "b", trials)], every=True)
+    comparison = compare(
+        [make_compared_run(tmp_path, "a"), make_run(tmp_path / "b", trials)], every=True
+    )
     assert row(comparison, "B", "2 steps, 3 tokens").verdict == "faster"
     assert comparison.unshared == (
         "1 step, 2 tokens at concurrency 1: only in A",
@@ -116,27 +122,33 @@ def test_all_points_that_runs_share_and_those_that_they_do_not(tmp_path: Path) -
     )
     for text in (comparison_text(comparison), comparison_markdown(comparison)):
         assert "3 steps, 4 tokens at concurrency 1: only in B" in text
-    assert compare([run_of(tmp_path, "c"), run_of(tmp_path, "d")]).unshared == ()
+    assert (
+        compare([make_compared_run(tmp_path, "c"), make_compared_run(tmp_path, "d")]).unshared == ()
+    )
 
 
 def test_a_shared_point_that_is_slower_is_no_regression(tmp_path: Path) -> None:
     """Nobody deploys it: the gate is for what would be served."""
     trials = [Trial(None, 90.0), Trial(make_point(1), 50.0), Trial(make_point(2), 100.0)]
-    comparison = compare([run_of(tmp_path, "a"), make_run(tmp_path / "b", trials)], every=True)
+    comparison = compare(
+        [make_compared_run(tmp_path, "a"), make_run(tmp_path / "b", trials)], every=True
+    )
     assert row(comparison, "B", "1 step, 2 tokens").verdict == "slower"
     assert comparison.regressions(0.02) == ()
 
 
 def test_no_speculation_is_gated_too(tmp_path: Path) -> None:
-    comparison = compare([run_of(tmp_path, "a"), run_of(tmp_path, "b", baseline=80.0)])
+    comparison = compare(
+        [make_compared_run(tmp_path, "a"), make_compared_run(tmp_path, "b", baseline=80.0)]
+    )
     assert [each.what for each in comparison.regressions(0.02)] == ["no speculation"]
 
 
 @pytest.mark.usefixtures("crossing")
 def test_a_concurrency_that_failed_is_not_passed(tmp_path: Path) -> None:
     """Exit code 0 of a gate says that nothing is slower."""
-    one = run_of(tmp_path, "a", sweep=TWO_LEVELS, levels=(1, 4))
-    other = run_of(tmp_path, "b", sweep=TWO_LEVELS, levels=(1,))
+    one = make_compared_run(tmp_path, "a", sweep=TWO_LEVELS, levels=(1, 4))
+    other = make_compared_run(tmp_path, "b", sweep=TWO_LEVELS, levels=(1,))
     comparison = compare([one, other])
     assert comparison.regressions(0.02) == ()
     comparison.refuse_incomparable()
@@ -163,7 +175,7 @@ def test_endpoints_are_one_server_each(tmp_path: Path, speculates: bool) -> None
 def test_an_endpoint_is_not_held_against_a_sweep(tmp_path: Path) -> None:
     endpoint = make_run(tmp_path / "b", [Trial(make_point(2), 100.0)], sweep=ENDPOINT)
     with pytest.raises(NotComparable, match=r"engine\.kind is sglang in the first run and endpoin"):
-        compare([run_of(tmp_path, "a"), endpoint])
+        compare([make_compared_run(tmp_path, "a"), endpoint])
 
 
 def logged(run: Run) -> Run:
@@ -174,7 +186,10 @@ def logged(run: Run) -> Run:
 
 def test_what_lies_behind_a_speed_is_shown(tmp_path: Path) -> None:
     """A ratio alone does not say what to look at."""
-    runs = [logged(run_of(tmp_path, "a")), logged(run_of(tmp_path, "b", best=110.0))]
+    runs = [
+        logged(make_compared_run(tmp_path, "a")),
+        logged(make_compared_run(tmp_path, "b", best=110.0)),
+    ]
     comparison = compare(runs)
     figures = row(comparison, "B", "best candidate").figures
     assert figures.metrics["accept_rate_by_position"] == pytest.approx([0.5, 0.24])
@@ -201,7 +216,7 @@ def test_what_lies_behind_a_speed_is_shown(tmp_path: Path) -> None:
 def test_energy_per_token_is_compared_where_it_was_read(tmp_path: Path) -> None:
     """Faster at twice the power is not an upgrade."""
     trials = [Trial(None, 90.0, watts=400.0), Trial(make_point(2), 100.0, watts=500.0)]
-    runs = [make_run(tmp_path / "a", trials), run_of(tmp_path, "b")]
+    runs = [make_run(tmp_path / "a", trials), make_compared_run(tmp_path, "b")]
     comparison = compare(runs)
     rows = [row(comparison, letter, "best candidate") for letter in "AB"]
     found = [each.figures.metrics["energy_j_per_token"] for each in rows]
@@ -217,7 +232,7 @@ def test_energy_per_token_is_compared_where_it_was_read(tmp_path: Path) -> None:
 
 def test_the_page_says_the_verdicts_and_shows_the_ratios(tmp_path: Path) -> None:
     """It is sent around: it must need nothing but itself, and say what is simulated."""
-    runs = [run_of(tmp_path, name, sweep=SIMULATED, best=best) for name, best in
+    runs = [make_compared_run(tmp_path, name, sweep=SIMULATED, best=best) for name, best in
             (("a", 100.0), ("<b>", 90.0))]  # fmt: skip
     html = comparison_page(compare(runs))
     assert "<strong>slower</strong>" in html
@@ -228,7 +243,7 @@ def test_the_page_says_the_verdicts_and_shows_the_ratios(tmp_path: Path) -> None
 
 
 def test_a_page_without_a_ratio_has_the_reasons(tmp_path: Path) -> None:
-    runs = [run_of(tmp_path, "a"), run_of(tmp_path, "b", keep_samples=False)]
+    runs = [make_compared_run(tmp_path, "a"), make_compared_run(tmp_path, "b", keep_samples=False)]
     html = comparison_page(compare(runs))
     assert "<svg" not in html
     assert "no raw samples, so no interval" in html
@@ -238,7 +253,7 @@ def test_a_best_candidate_whose_own_launch_failed_is_not_passed(tmp_path: Path) 
     """Its figures are of a shared server, and nobody could serve it."""
     failed = Trial(make_point(2), role="confirm", outcome="failed", failure="OOM")
     trials = [Trial(None, 90.0), Trial(make_point(2), 100.0), failed]
-    comparison = compare([run_of(tmp_path, "a"), make_run(tmp_path / "b", trials)])
+    comparison = compare([make_compared_run(tmp_path, "a"), make_run(tmp_path / "b", trials)])
     found = row(comparison, "B", "best candidate")
     assert found.verdict == "not comparable: a launch of its own failed"
     assert found.tok_s is not None

@@ -12,8 +12,7 @@ from optuna.trial import Trial as OptunaTrial
 from optuna.trial import TrialState
 from optuna_dashboard import get_note
 
-from tests.factories import Trial, make_point, make_run
-from tests.report.test_html import hostile_run
+from tests.factories import Trial, make_hostile_run, make_point, make_run
 from tests.sweeps import Listener, tiny_sweep
 from tuner.dashboard import serve
 from tuner.dashboard.serve import study_to_view
@@ -176,7 +175,7 @@ def test_shared_storage_has_the_study_and_keeps_others(tmp_path: Path) -> None:
 
 def test_notes_have_no_markup_of_users_or_servers(tmp_path: Path) -> None:
     """A model's name or a log line could otherwise run a script or fetch an image."""
-    run = hostile_run(tmp_path)
+    run = make_hostile_run(tmp_path)
     study = study_at(run, study_to_view(run)[0])
     notes = [get_note(study), *(note_of(study, trial.number) for trial in study.trials)]
     reader = MarkdownIt("commonmark", {"html": True}).enable("table")

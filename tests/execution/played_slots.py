@@ -11,8 +11,9 @@ from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from tests.factories import World
+from tests.factories import World, load_sweep_text
 from tests.played import speed
+from tuner.config.loader import LoadedSweep
 from tuner.config.point import Point
 from tuner.execution.executor import LaunchFuture
 from tuner.execution.launch import LaunchContext, LaunchJob, LaunchResult, lost
@@ -175,3 +176,26 @@ class PlayedSlots:
         for played in self.running.values():
             played.future.cancel()
         self.running.clear()
+
+
+SWEEP = """
+name: played
+engine: {kind: simulated, preset: quickstart, startup_scale: 0.0001}
+model: {target: some/model, draft: some/draft, algorithm: EAGLE3}
+server: {step_switch: SWITCH}
+baseline: {launches: BASELINES}
+space:
+  num_steps: [1, 2, 3, 4]
+  env: {NCCL_PROTO: [unset, LL, LL128, Simple]}
+workload: {requests: 2, output_tokens: 24, concurrency: [1]}
+measure: {warmup_requests: 0, repeats: REPEATS}
+search: {SEARCH}
+"""
+
+
+def load_played_sweep(
+    folder: Path, search: str, baselines: int = 1, switch: str = "false", repeats: int = 1
+) -> LoadedSweep:
+    """Load a sweep of sixteen points that takes no time to launch."""
+    words = {"SEARCH": search, "BASELINES": baselines, "SWITCH": switch, "REPEATS": repeats}
+    return load_sweep_text(folder, SWEEP, **words)

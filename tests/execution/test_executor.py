@@ -6,29 +6,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.sweeps import tiny_sweep
+from tests.sweeps import tiny_runner
 from tuner.core.errors import EngineFailure, Failure, NotComparable, UserError
-from tuner.engines import make_engine
 from tuner.execution.executor import InlineExecutor, LaunchFuture
 from tuner.execution.launch import LaunchJob, lost, portable
 from tuner.execution.progress import Phase
 from tuner.execution.recording import TrialRequest
-from tuner.execution.trial import TrialRunner
-from tuner.runner.sweep_run import begin_run
 from tuner.runs.records import PlaceLine
-from tuner.server.memory import MemoryGuard
-
-
-def runner_of(folder: Path, faults: str = "", guard: MemoryGuard | None = None) -> TrialRunner:
-    loaded = tiny_sweep(folder, faults)
-    run = begin_run(folder / "runs", loaded, None)
-    runner = TrialRunner.prepare(make_engine(loaded.sweep), loaded, run, lambda phase: None)
-    return replace(runner, guard=guard)
 
 
 def test_launch_job_and_result_can_be_pickled(tmp_path: Path) -> None:
     """What cannot be pickled is found on the other machine only, after minutes of launching."""
-    runner = runner_of(tmp_path)
+    runner = tiny_runner(tmp_path)
     context = pickle.loads(pickle.dumps(portable(runner)))
     phase = Phase(0, "baseline", None, "launching")
     heard: list[Phase] = []
@@ -75,7 +64,7 @@ def test_a_job_that_is_lost_is_tried_once_more_and_says_why(
     tmp_path: Path, losses: int, outcome: str, launches: int
 ) -> None:
     """A node that goes is the world's fault, not the configuration's."""
-    runner = runner_of(tmp_path)
+    runner = tiny_runner(tmp_path)
     executor = LosingFirst(runner, runner.report)
     executor.losses = losses
     with runner.run.locked():
@@ -89,7 +78,7 @@ def test_a_job_that_is_lost_is_tried_once_more_and_says_why(
 
 def test_no_two_launches_have_one_log(tmp_path: Path) -> None:
     """Launches that run at the same time have left nothing on disk by which they could be told."""
-    runner = runner_of(tmp_path)
+    runner = tiny_runner(tmp_path)
     assert [runner.next_launch() for _ in range(3)] == [0, 1, 2]
     runner.run.log_file(3).write_text("of a launch that a crash cut off")
     assert runner.next_launch() == 4

@@ -6,42 +6,25 @@ from pathlib import Path
 
 import pytest
 
-from tests.execution.played_slots import LAUNCH_MIN, PlayedEngine, PlayedSlots, PlayedTime
+from tests.execution.played_slots import (
+    LAUNCH_MIN,
+    PlayedEngine,
+    PlayedSlots,
+    PlayedTime,
+    load_played_sweep,
+)
 from tests.sweeps import Listener
 from tuner import load_run
 from tuner.analysis.baselines import settle
 from tuner.analysis.summary import summarise_run
 from tuner.analysis.winner import fastest_candidate
 from tuner.cli.runs import read_status
-from tuner.config.loader import LoadedSweep, load_sweep
+from tuner.config.loader import LoadedSweep
 from tuner.execution.progress import Phase
 from tuner.report.report import write_report
 from tuner.runner.context import Races
 from tuner.runner.sweep_run import begin_run, measure_all, reopen_run
 from tuner.runs.run import Run
-
-SWEEP = """
-name: played
-engine: {kind: simulated, preset: quickstart, startup_scale: 0.0001}
-model: {target: some/model, draft: some/draft, algorithm: EAGLE3}
-server: {step_switch: SWITCH}
-baseline: {launches: BASELINES}
-space:
-  num_steps: [1, 2, 3, 4]
-  env: {NCCL_PROTO: [unset, LL, LL128, Simple]}
-workload: {requests: 2, output_tokens: 24, concurrency: [1]}
-measure: {warmup_requests: 0, repeats: REPEATS}
-search: {SEARCH}
-"""
-
-
-def a_sweep(
-    folder: Path, search: str, baselines: int = 1, switch: str = "false", repeats: int = 1
-) -> LoadedSweep:
-    text = SWEEP.replace("SEARCH", search).replace("BASELINES", str(baselines))
-    path = folder / "played.yaml"
-    path.write_text(text.replace("SWITCH", switch).replace("REPEATS", str(repeats)))
-    return load_sweep(path)
 
 
 class Interrupting(Listener):
@@ -109,7 +92,7 @@ class Played:
 
 def test_slots_are_busy_as_long_as_candidates_are_wanted(tmp_path: Path) -> None:
     """Otherwise several slots take no less time; and what decides is alone."""
-    played = Played.begin(a_sweep(tmp_path, "sampler: grid, stages: []", baselines=3))
+    played = Played.begin(load_played_sweep(tmp_path, "sampler: grid, stages: []", baselines=3))
     played.go(2)
     assert played.roles() == [
         *("baseline", "abreast", "abreast"), *["candidate"] * 9, "baseline",
@@ -124,7 +107,7 @@ def test_slots_are_busy_as_long_as_candidates_are_wanted(tmp_path: Path) -> None
 
 def test_a_winner_s_launch_alone_bears_out_what_was_measured_beside_others(tmp_path: Path) -> None:
     """Or the report takes what neighbours do to a server for noise that is too large."""
-    played = Played.begin(a_sweep(tmp_path, "trials: 6"))
+    played = Played.begin(load_played_sweep(tmp_path, "trials: 6"))
     played.go(2)
     assert "confirm" in played.roles()
     settled = settle(played.run)
@@ -144,7 +127,7 @@ def test_a_winner_s_launch_alone_bears_out_what_was_measured_beside_others(tmp_p
 def test_a_run_of_slots_ends_by_its_deadline(tmp_path: Path, slots: int) -> None:
     """What runs side by side ends in time, and so do the winner's own launches."""
     search = 'sampler: grid, stages: [confirm], deadline: "23:35"'
-    played = Played.begin(a_sweep(tmp_path, search, baselines=2))
+    played = Played.begin(load_played_sweep(tmp_path, search, baselines=2))
     listener = played.go(slots)
     assert played.time.minutes <= 95
     candidates = (95 - 5 * LAUNCH_MIN) // LAUNCH_MIN * slots  # besides what runs alone
@@ -159,7 +142,7 @@ def test_a_baseline_in_the_middle_takes_no_time_from_the_closing_launches(
 ) -> None:
     """It comes between what was reckoned and the candidate that it was reckoned for."""
     search = f"sampler: grid, stages: [confirm], time_budget: {minutes}m"
-    played = Played.begin(a_sweep(tmp_path, search, baselines=3))
+    played = Played.begin(load_played_sweep(tmp_path, search, baselines=3))
     played.go(slots)
     assert played.time.minutes <= minutes
     assert played.roles()[-3:] == ["baseline", "confirm", "plain"]
@@ -167,7 +150,9 @@ def test_a_baseline_in_the_middle_takes_no_time_from_the_closing_launches(
 
 def test_chain_lengths_share_launches_in_slots(tmp_path: Path) -> None:
     """Each point is measured once, whole blocks at a time, and a run that is ended goes on so."""
-    loaded = a_sweep(tmp_path, "trials: 16, stages: [anchors, model]", switch="true", repeats=2)
+    loaded = load_played_sweep(
+        tmp_path, "trials: 16, stages: [anchors, model]", switch="true", repeats=2
+    )
     played = Played.begin(loaded)
     played.go(2, after=4)
     assert played.roles().count("candidate") in (4, 8)
@@ -196,7 +181,9 @@ def test_lines_that_a_crash_cut_off_are_measured_again(
     tmp_path: Path, cut: int, slots: int
 ) -> None:
     """Of several launches in flight, whichever lines are lost, also in the middle of a block."""
-    loaded = a_sweep(tmp_path, "trials: 16, stages: [anchors, model]", switch="true", repeats=2)
+    loaded = load_played_sweep(
+        tmp_path, "trials: 16, stages: [anchors, model]", switch="true", repeats=2
+    )
     played = Played.begin(loaded)
     played.go(2, after=8)
     lines = played.run.trials_file.read_bytes().splitlines(keepends=True)
@@ -209,7 +196,7 @@ def test_lines_that_a_crash_cut_off_are_measured_again(
 
 def test_more_candidates_with_another_number_of_slots(tmp_path: Path) -> None:
     """What servers do to each other is another figure then, and is measured once for each."""
-    played = Played.begin(a_sweep(tmp_path, "trials: 4, stages: [anchors, model]"))
+    played = Played.begin(load_played_sweep(tmp_path, "trials: 4, stages: [anchors, model]"))
     played.go(2)
     more = played.resumed(4)
     more.go(3)
@@ -233,7 +220,7 @@ def test_neighbours_are_not_measured_where_the_time_is_needed_for_candidates(
     tmp_path: Path,
 ) -> None:
     search = "sampler: grid, stages: [confirm], time_budget: 51m"
-    played = Played.begin(a_sweep(tmp_path, search, baselines=2))
+    played = Played.begin(load_played_sweep(tmp_path, search, baselines=2))
     listener = played.go(2)
     assert played.roles() == ["baseline", "candidate", "candidate", "baseline", "confirm"]
     assert played.time.minutes == 4 * LAUNCH_MIN
@@ -241,7 +228,7 @@ def test_neighbours_are_not_measured_where_the_time_is_needed_for_candidates(
 
 
 def test_a_half_measured_figure_of_neighbours_is_measured_again(tmp_path: Path) -> None:
-    played = Played.begin(a_sweep(tmp_path, "trials: 2, stages: []"))
+    played = Played.begin(load_played_sweep(tmp_path, "trials: 2, stages: []"))
     played.go(3)
     lines = played.run.trials_file.read_bytes().splitlines(keepends=True)
     played.run.trials_file.write_bytes(b"".join(lines[:3]))
@@ -253,7 +240,7 @@ def test_a_half_measured_figure_of_neighbours_is_measured_again(tmp_path: Path) 
 
 def test_a_race_is_against_no_speculation_with_others_beside_it(tmp_path: Path) -> None:
     """Or a candidate that is a little faster, and slowed by others, is given up as slower."""
-    played = Played.begin(a_sweep(tmp_path, "trials: 1, stages: []", repeats=3))
+    played = Played.begin(load_played_sweep(tmp_path, "trials: 1, stages: []", repeats=3))
     played.go(2)
     lines = played.run.trials_file.read_bytes().splitlines(keepends=True)
     played.run.trials_file.write_bytes(b"".join(lines[:3]))
@@ -265,7 +252,7 @@ def test_a_race_is_against_no_speculation_with_others_beside_it(tmp_path: Path) 
 
 def test_the_status_shows_no_place_where_nothing_goes_on(tmp_path: Path) -> None:
     """A launch that was lost is tried again elsewhere: its first place says nothing more."""
-    played = Played.begin(a_sweep(tmp_path, "trials: 6, stages: []"))
+    played = Played.begin(load_played_sweep(tmp_path, "trials: 6, stages: []"))
     listener = played.go(2, lose=(4, 6))
     assert [each.outcome for each in played.run.records()] == ["ok"] * 10
     retried = [c for each in played.run.records() for c in each.checks if c["check"] == "retried"]
@@ -281,7 +268,7 @@ def test_the_status_shows_no_place_where_nothing_goes_on(tmp_path: Path) -> None
 
 def test_no_more_fail_in_a_row_than_may(tmp_path: Path) -> None:
     """After a first failure only as many run as may still fail."""
-    played = Played.begin(a_sweep(tmp_path, "trials: 8, stages: [], max_failures: 3"))
+    played = Played.begin(load_played_sweep(tmp_path, "trials: 8, stages: [], max_failures: 3"))
     listener = played.go(2, lose=tuple(range(3, 40)))
     assert [each.failure for each in played.run.ledger().candidates] == ["LOST"] * 3
     assert any("3 trials in a row failed" in note for note in listener.notes)
@@ -290,7 +277,7 @@ def test_no_more_fail_in_a_row_than_may(tmp_path: Path) -> None:
 
 def test_what_is_in_flight_when_a_run_is_stopped_is_the_last(tmp_path: Path) -> None:
     """It is measured to its end, and nothing more is."""
-    played = Played.begin(a_sweep(tmp_path, "trials: 8"))
+    played = Played.begin(load_played_sweep(tmp_path, "trials: 8"))
     listener = Interrupting(played.run)
     look = listener.phase
 

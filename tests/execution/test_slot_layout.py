@@ -6,8 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from tests.execution.test_executor import runner_of
 from tests.server.fake_nvml import FakeNvml
+from tests.sweeps import tiny_runner
 from tuner.config.loader import load_sweep
 from tuner.core.errors import UserError
 from tuner.execution.launch import portable
@@ -136,4 +136,4 @@ def test_a_speed_up_beside_others_is_held_against_the_baseline_there() -> None:
 
 
 def test_portable_context_has_no_ledger(tmp_path: Path) -> None:
-    assert not isinstance(portable(runner_of(tmp_path)).run, Run)
+    assert not isinstance(portable(tiny_runner(tmp_path)).run, Run)

@@ -2,11 +2,10 @@
 
 import math
 import random
-from collections.abc import Callable
 
 import pytest
 
-from tests.factories import make_sample
+from tests.factories import make_queue_window, make_sample
 from tuner.loadgen.client import arrivals
 from tuner.metrics.catalogue import summarise
 from tuner.metrics.request_rate import (
@@ -20,27 +19,13 @@ from tuner.metrics.samples import Window
 from tuner.metrics.warnings import Context, doubts
 
 
-def served(
-    rate: float, seconds: Callable[[int], float], servers: int, count: int = 60, seed: int = 0
-) -> Window:
-    """A window of a queue: request n takes so long, so many are served at a time, in order."""
-    free, samples = [0.0] * servers, []
-    for number, due in enumerate(arrivals(count, rate, seed)):
-        begin = max(due, min(free))
-        end = begin + seconds(number)
-        free[free.index(min(free))] = end
-        times = (begin + (end - begin) / 2, end)
-        samples.append(
-            make_sample(times, (1, 99), prompt_id=f"p{number}", sent=due, due=due, ended=end)
-        )
-    return Window(256, samples[-1].ended, 0.1, tuple(samples))
-
-
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("count", [12, 60, 200])
 def test_a_server_with_room_keeps_up(seed: int, count: int) -> None:
     """A false alarm would take the best candidate out of a sweep."""
-    figures = summarise([served(2.0, lambda n: 1.0 + n % 3 / 5, 8, count, seed)] * 2, None, None)
+    figures = summarise(
+        [make_queue_window(2.0, lambda n: 1.0 + n % 3 / 5, 8, count, seed)] * 2, None, None
+    )
     assert not is_overloaded(figures)
     near = 0.2 if count < 60 else 0.1  # the last answers are a part of a short window
     assert figures["served_request_s"] == pytest.approx(figures["arrival_request_s"], rel=near)
@@ -49,7 +34,7 @@ def test_a_server_with_room_keeps_up(seed: int, count: int) -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_one_without_is_told_with_both_figures(seed: int) -> None:
     """Two at a time, 1 s each: 2 a second are answered of 4 that come."""
-    windows = [served(4.0, lambda _: 1.0, 2, seed=seed)] * 2
+    windows = [make_queue_window(4.0, lambda _: 1.0, 2, seed=seed)] * 2
     figures = summarise(windows, None, None)
     assert is_overloaded(figures)
     assert figures["served_request_s"] == pytest.approx(2.0, rel=0.25)
@@ -64,7 +49,7 @@ def test_one_without_is_told_with_both_figures(seed: int) -> None:
 
 def test_later_turns_are_of_the_conversation_that_came() -> None:
     """A second turn has no arrival; its end is the end of its conversation's wait."""
-    plain = served(4.0, lambda _: 1.0, 2)
+    plain = make_queue_window(4.0, lambda _: 1.0, 2)
     talks = []
     for each in plain.samples:
         talks += [each, make_sample((each.ended + 1, each.ended + 2), (1, 9), ended=each.ended + 2)]
@@ -78,13 +63,13 @@ def test_a_closed_loop_has_no_rate_to_keep_up_with() -> None:
     assert set(figures.values()) == {None}
     assert not is_overloaded(figures)
     assert not is_overloaded({})  # an older ledger
-    few = served(4.0, lambda _: 9.0, 1, count=5)
+    few = make_queue_window(4.0, lambda _: 9.0, 1, count=5)
     assert {overload_figures([few])[name] for name in NAMES} == {None}
 
 
 def test_a_client_that_sends_late_is_doubted() -> None:
     """Its mean CPU share is low, since it rests between bursts."""
-    good = served(2.0, lambda _: 0.2, 8)
+    good = make_queue_window(2.0, lambda _: 0.2, 8)
     late = [
         make_sample(
             (each.due + 0.15, each.due + 0.3), (1, 99), prompt_id=each.prompt_id,

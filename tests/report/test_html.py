@@ -1,6 +1,5 @@
 """report.html says what report.md says, in one file that no name or log line can break out of."""
 
-import json
 import re
 from collections import Counter
 from html.parser import HTMLParser
@@ -10,17 +9,12 @@ from xml.etree import ElementTree
 import pytest
 from markdown_it import MarkdownIt
 
-from tests.factories import SIMULATED, SWEEP, Trial, make_point, make_run
+from tests.factories import SWEEP, Trial, hostile_warning, make_hostile_run, make_point, make_run
 from tuner.analysis.summary import summarise_run
 from tuner.report.html import FOLDED, page
 from tuner.report.report import write_report
 from tuner.runs.run import Run
 
-HOSTILE = (
-    "<script>alert(1)</script> \"'><img src=x onerror=alert(1)> </style></title><svg onload=x> "
-    "[x](javascript:alert(1)) ![x](http://203.0.113.1/x.png) <http://203.0.113.1> | `a` ``b ```\n"
-    "# No heading\n| --- |\n&lt;b&gt; <!-- ]]>"
-)
 VOID = {"meta", "br", "hr", "img", "link", "input"}
 
 
@@ -63,30 +57,9 @@ class Parsed(HTMLParser):
         return [attributes for name, attributes in self.elements if name == tag]
 
 
-def hostile_run(root: Path) -> Run:
-    """A run in which everything that can be is `HOSTILE`; a name is in one line."""
-    quoted, name = json.dumps(HOSTILE), json.dumps(" ".join(HOSTILE.split("\n")))
-    sweep = SIMULATED.replace("example/target", name).replace("example/draft", name)
-    sweep = sweep.replace("[unset, LL]", f"[unset, {quoted}]")
-    trials = [
-        Trial(None, 90.0, version=HOSTILE),
-        Trial(make_point(2, env=(("NCCL_PROTO", HOSTILE),)), 99.0),
-        Trial(make_point(3, env=(("NCCL_PROTO", HOSTILE),)), 98.9, checks=[doubt()]),
-        Trial(make_point(4), outcome="failed", failure="OOM", message=HOSTILE),
-    ]
-    run = make_run(root, trials, sweep=sweep)
-    machine = {"cpu": HOSTILE, "hostname": HOSTILE, "env": {"NCCL_DEBUG_FILE": HOSTILE}}
-    run.machine_file.write_text(json.dumps(machine))
-    return run
-
-
-def doubt() -> dict[str, str]:
-    return {"level": "doubt", "check": HOSTILE, "message": HOSTILE}
-
-
 @pytest.fixture(scope="module")
 def hostile(tmp_path_factory: pytest.TempPathFactory) -> Run:
-    run = hostile_run(tmp_path_factory.mktemp("hostile"))
+    run = make_hostile_run(tmp_path_factory.mktemp("hostile"))
     write_report(summarise_run(run))
     return run
 
@@ -228,7 +201,9 @@ def test_a_value_with_control_characters_costs_no_report(tmp_path: Path) -> None
     trials = [
         Trial(None, 90.0),
         Trial(
-            make_point(2, env=(("NCCL_PROTO", odd),)), 100.0, checks=[doubt() | {"message": odd}]
+            make_point(2, env=(("NCCL_PROTO", odd),)),
+            100.0,
+            checks=[hostile_warning() | {"message": odd}],
         ),
         Trial(make_point(3), outcome="failed", failure="CRASH", message=odd),
     ]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.browser import chromium
-from tests.report.test_html import hostile_run
+from tests.factories import make_hostile_run
 from tuner.analysis.summary import summarise_run
 from tuner.report.report import write_report
 from tuner.runs.run import Run
@@ -75,7 +75,7 @@ def browser() -> Iterator[Any]:
 def report(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp(request.param)
     if request.param == "hostile":
-        run = hostile_run(folder)
+        run = make_hostile_run(folder)
     else:
         run = Run.open(shutil.copytree(COMMITTED, folder / COMMITTED.name))
     write_report(summarise_run(run))

@@ -13,9 +13,8 @@ import pytest
 
 from tests.fault_table import Row, rows
 from tests.played import speed
-from tests.runner.test_killed import SIGNALS
 from tests.seals import left_behind
-from tests.sessions import INTERRUPTED, End, Moment, session
+from tests.sessions import INTERRUPTED, SIGNALS, End, Moment, session
 from tuner.analysis.summary import summarise_run
 from tuner.analysis.winner import is_refuted
 from tuner.config.loader import LoadedSweep, load_sweep

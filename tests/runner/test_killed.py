@@ -10,7 +10,7 @@ import pytest
 
 from tests.played import best_of
 from tests.seals import left_behind
-from tests.sessions import INTERRUPTED, End, Moment, session
+from tests.sessions import INTERRUPTED, SIGNALS, End, Moment, session
 from tests.sweeps import Listener
 from tuner.analysis.summary import summarise_run
 from tuner.config.loader import LoadedSweep, load_sweep
@@ -34,7 +34,6 @@ search: {trials: COUNT, stages: [STAGES], seed: 3}
 timeouts: {launch: 60s, request: 20s}
 """
 
-SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGKILL)
 ENDS = [End(moment, number) for moment in get_args(Moment) for number in SIGNALS]
 ENDS.append(End("measuring", signal.SIGHUP, after=1))
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import tuner
-from tests.metrics.test_request_rate import served
+from tests.factories import make_queue_window
 from tests.sweeps import Listener, tiny_sweep
 from tuner.analysis.request_rates import AtRate, describe_break_even_rate, describe_overload
 from tuner.analysis.summary import summarise_run
@@ -240,8 +240,8 @@ def test_who_does_not_keep_up_is_said() -> None:
 
 def test_a_candidate_that_does_not_keep_up_where_the_baseline_does_is_no_answer() -> None:
     """Its decode speed may be the higher one, while its users wait in a queue that grows."""
-    keeps = {Rate(16): [served(4.0, lambda _: 0.5, 8)]}
-    full = {Rate(16): [served(4.0, lambda _: 1.0, 2)]}
+    keeps = {Rate(16): [make_queue_window(4.0, lambda _: 0.5, 8)]}
+    full = {Rate(16): [make_queue_window(4.0, lambda _: 1.0, 2)]}
     search, bad = SearchSpec(), {"16/s": metrics(PAYS, overloaded=True)}
     (broken,) = broken_limits(bad, search, keeps)
     assert (broken.concurrency, broken.metric, broken.value) == ("16/s", "served_request_s", 9.0)

@@ -1,7 +1,9 @@
 """What the engine tests share: engines, server configurations, and a look at the process table."""
 
 import os
+import sys
 import time
+import uuid
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +21,20 @@ from tuner.config.schema import (
     TimeoutSpec,
 )
 from tuner.server.base import Engine, ServerConfig
+from tuner.server.process import ProcessTree, child_environment
 from tuner.sglang.engine import SglangEngine
 from tuner.simulator.engine import SimulatedEngine
 
 CHAIN = Point(num_steps=3, eagle_topk=1, num_draft_tokens=4, draft_tp="target")
+
+# Starts a process that has its own session and an empty environment: only descent tells.
+DISGUISED = """
+import subprocess, sys, time
+code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
+child = subprocess.Popen([sys.executable, "-c", code], env={}, start_new_session=True)
+print(child.pid, flush=True)
+time.sleep(60)
+"""
 
 # Launches on a CPU with tiny models; the same flags that such a sweep file would have.
 CPU_FLAGS: dict[str, ServerFlag] = {
@@ -124,3 +136,18 @@ def generate(url: str, tokens: int, stream: bool = False, skips_tokenizer: bool 
     parameters = {"max_new_tokens": tokens, "temperature": 0, "ignore_eos": True}
     body = {**prompt, "sampling_params": parameters, "stream": stream}
     return requests.post(f"{url}/generate", json=body, stream=stream, timeout=120)
+
+
+def tree(folder: Path, code: str) -> ProcessTree:
+    """Start a process tree that runs `code` and logs to `folder`."""
+    environment = child_environment({}, frozenset(), uuid.uuid4().hex)
+    started = ProcessTree([sys.executable, "-c", code], environment, folder / "log")
+    started.start()
+    return started
+
+
+def printed_pid(folder: Path) -> psutil.Process:
+    """Wait for the process id that a tree printed, and return the process."""
+    log = folder / "log"
+    wait_for(lambda: log.exists() and log.read_text().endswith("\n"))
+    return psutil.Process(int(log.read_text()))

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from tests.server import launching
-from tests.server.test_processes import DISGUISED, printed_pid, tree
+from tests.server.launching import DISGUISED, printed_pid, tree
 from tuner.core.errors import UserError
 from tuner.server.pid_file import (
     MARK,
@@ -28,7 +28,7 @@ KILLED = """
 import os, signal, sys
 from pathlib import Path
 from tests.server import launching
-from tests.server.test_processes import printed_pid, tree
+from tests.server.launching import printed_pid, tree
 folder = Path(sys.argv[1])
 launch = tree(folder, sys.argv[2])
 printed_pid(folder)

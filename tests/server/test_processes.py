@@ -4,38 +4,16 @@ import os
 import signal
 import subprocess
 import sys
-import uuid
 from pathlib import Path
 
 import psutil
 import pytest
 
 from tests.server import launching
+from tests.server.launching import DISGUISED, printed_pid, tree
 from tuner.server.log_file import HEAD_BYTES, MOST_BYTES, TAIL_BYTES, ServerLog
 from tuner.server.pid_file import footprints
 from tuner.server.process import MARK, ProcessTree, child_environment
-
-# Starts a process that has its own session and an empty environment: only descent tells.
-DISGUISED = """
-import subprocess, sys, time
-code = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); time.sleep(60)"
-child = subprocess.Popen([sys.executable, "-c", code], env={}, start_new_session=True)
-print(child.pid, flush=True)
-time.sleep(60)
-"""
-
-
-def tree(folder: Path, code: str) -> ProcessTree:
-    environment = child_environment({}, frozenset(), uuid.uuid4().hex)
-    started = ProcessTree([sys.executable, "-c", code], environment, folder / "log")
-    started.start()
-    return started
-
-
-def printed_pid(folder: Path) -> psutil.Process:
-    log = folder / "log"
-    launching.wait_for(lambda: log.exists() and log.read_text().endswith("\n"))
-    return psutil.Process(int(log.read_text()))
 
 
 def test_a_disguised_orphan_that_was_seen_is_ended(tmp_path: Path) -> None:
@@ -116,9 +94,9 @@ def test_the_exit_status_is_kept_until_stop(tmp_path: Path) -> None:
 def test_no_server_outlives_a_harness_that_ends_without_stopping_it(tmp_path: Path) -> None:
     """A bug above this room must not cost GPU memory."""
     code = (
-        "import sys; from pathlib import Path; from tests.server.test_processes import tree; "
+        "import sys; from pathlib import Path; from tests.server.launching import tree; "
         "tree(Path(sys.argv[1]), 'import os, time; print(os.getpid(), flush=True); time.sleep(60)')"
-        "; from tests.server.test_processes import printed_pid; printed_pid(Path(sys.argv[1]))"
+        "; from tests.server.launching import printed_pid; printed_pid(Path(sys.argv[1]))"
     )
     subprocess.run([sys.executable, "-c", code, str(tmp_path)], check=True, timeout=60)
     assert not psutil.pid_exists(int((tmp_path / "log").read_text()))

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.execution.test_played_slots import a_sweep
+from tests.execution.played_slots import load_played_sweep
 from tests.sweeps import Listener
 from tests.workers.played import HEARTBEAT_S, IDENTITY, PlayedWorker, shared_file, together
 from tuner.analysis.summary import summarise_run
@@ -63,7 +63,7 @@ def test_each_point_once_and_as_many_as_one_worker_would(
     tmp_path: Path, search: str, switch: str, slots: int, count: int
 ) -> None:
     """And of all points the same winner as of one worker, launched alone by one of them."""
-    loaded = a_sweep(tmp_path, search, switch=switch)
+    loaded = load_played_sweep(tmp_path, search, switch=switch)
     url = shared_file(tmp_path)
     workers = [PlayedWorker.begin(loaded, url, name, slots) for name in "abc"[:count]]
     together(*workers)
@@ -86,7 +86,7 @@ def test_a_search_that_others_fill_up_meanwhile_ends(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With several points in flight the worker asked for one more in vain, without an end."""
-    loaded = a_sweep(tmp_path, "sampler: random, stages: [], trials: 8", switch="true")
+    loaded = load_played_sweep(tmp_path, "sampler: random, stages: [], trials: 8", switch="true")
     url = shared_file(tmp_path)
     other, claim = another(loaded, url), SharedStudy.claim
     taken: list[Point] = []
@@ -112,7 +112,7 @@ def test_a_search_that_others_fill_up_meanwhile_ends(
 
 def test_what_a_shared_launch_did_not_measure_is_free_for_others(tmp_path: Path) -> None:
     """Else nobody else can have these points while this worker lives, and fewer are measured."""
-    loaded = a_sweep(tmp_path, "sampler: random, stages: [], trials: 6", switch="true")
+    loaded = load_played_sweep(tmp_path, "sampler: random, stages: [], trials: 6", switch="true")
     url = shared_file(tmp_path)
     other, free = another(loaded, url), list[bool]()
 
@@ -134,7 +134,7 @@ def test_what_a_shared_launch_did_not_measure_is_free_for_others(tmp_path: Path)
 
 def test_a_point_that_two_have_measured_counts_once(tmp_path: Path) -> None:
     """After an outage both have it; as two it would take a candidate from the search."""
-    loaded = a_sweep(tmp_path, "sampler: random, stages: [], trials: 6")
+    loaded = load_played_sweep(tmp_path, "sampler: random, stages: [], trials: 6")
     url = shared_file(tmp_path)
     other, told = another(loaded, url), list[Point]()
 
@@ -154,7 +154,7 @@ def test_what_was_told_without_an_answer_is_told_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Others count a worker's candidates by what it told: twice told is one too many."""
-    loaded = a_sweep(tmp_path, "sampler: random, stages: [], trials: 3")
+    loaded = load_played_sweep(tmp_path, "sampler: random, stages: [], trials: 3")
     url = shared_file(tmp_path)
     publish, lost = SharedStudy.publish, list[Point]()
 
@@ -174,7 +174,7 @@ def test_what_was_told_without_an_answer_is_told_once(
 def test_a_resumed_worker_that_finds_no_database_at_first_tells_nothing_twice(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    loaded = a_sweep(tmp_path, "sampler: random, stages: [], trials: 3")
+    loaded = load_played_sweep(tmp_path, "sampler: random, stages: [], trials: 3")
     url = shared_file(tmp_path)
     worker = PlayedWorker.begin(loaded, url, "one")
     together(worker)
@@ -196,7 +196,7 @@ def test_what_was_measured_as_ctrl_c_came_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It is in the ledger; without a word of it another worker measures it again."""
-    loaded = a_sweep(tmp_path, "sampler: random, stages: [], trials: 3")
+    loaded = load_played_sweep(tmp_path, "sampler: random, stages: [], trials: 3")
     url = shared_file(tmp_path)
     publish, struck = Worker.publish, list[bool]()
 
@@ -228,7 +228,7 @@ def taking_part(loaded: LoadedSweep, url: str, *names: str) -> list[Worker]:
 def test_one_worker_has_the_winner(tmp_path: Path, one: float, other: float) -> None:
     """Exactly one launches it once more: not both, also of equals, and not none of them, as where
     each goes by its own ledger, whose figures a later baseline has moved."""
-    loaded = a_sweep(tmp_path, "trials: 4")
+    loaded = load_played_sweep(tmp_path, "trials: 4")
     workers = taking_part(loaded, shared_file(tmp_path), "one", "other")
     for worker, value, point in zip(workers, (one, other), loaded.space.points, strict=False):
         worker.publish({point: Observation("ok", value)})
@@ -241,7 +241,7 @@ def test_one_worker_has_the_winner(tmp_path: Path, one: float, other: float) -> 
 
 
 def test_what_breaks_a_limit_is_nobody_s_best(tmp_path: Path) -> None:
-    loaded = a_sweep(tmp_path, "trials: 4")
+    loaded = load_played_sweep(tmp_path, "trials: 4")
     one, other = taking_part(loaded, shared_file(tmp_path), "one", "other")
     fast, slow = loaded.space.points[:2]
     other.publish({fast: Observation("ok", 1.9, excess=0.1), slow: Observation("ok", 1.2)})
@@ -258,7 +258,7 @@ def test_a_database_that_is_only_read_is_said_once(
 ) -> None:
     """It is full, or a copy took over: a line each two seconds for a night hides the rest."""
     monkeypatch.setattr(joint, "RETRY_S", 0.01)
-    loaded = a_sweep(tmp_path, "sampler: random, stages: [], trials: 4")
+    loaded = load_played_sweep(tmp_path, "sampler: random, stages: [], trials: 4")
     url = shared_file(tmp_path)
     real, tries = SharedStudy.claim, list[Point]()
 
@@ -292,7 +292,7 @@ def counting(calls: list[float]) -> Any:
 def test_a_worker_to_which_nothing_is_left_has_not_failed(tmp_path: Path) -> None:
     """A fleet's script takes exit code 1 for a broken host; and its report must not say that there
     is no answer, or, of one with slow candidates, that no speculation is fastest."""
-    loaded = a_sweep(tmp_path, "sampler: random, stages: [], trials: 4")
+    loaded = load_played_sweep(tmp_path, "sampler: random, stages: [], trials: 4")
     url = shared_file(tmp_path)
     late, slow = PlayedWorker.begin(loaded, url, "late"), PlayedWorker.begin(loaded, url, "slow")
     other = another(loaded, url)
@@ -312,7 +312,7 @@ def test_a_worker_to_which_nothing_is_left_has_not_failed(tmp_path: Path) -> Non
 
 def test_a_worker_that_comes_after_the_end_launches_nothing(tmp_path: Path) -> None:
     """A baseline of ten minutes that nothing is compared with; and a fleet's script goes on."""
-    loaded = a_sweep(tmp_path, "sampler: random, trials: 4")
+    loaded = load_played_sweep(tmp_path, "sampler: random, trials: 4")
     url = shared_file(tmp_path)
     together(*[PlayedWorker.begin(loaded, url, name) for name in "ab"])
     late = PlayedWorker.begin(loaded, url, "late")
@@ -334,7 +334,7 @@ def test_a_worker_that_comes_after_the_end_launches_nothing(tmp_path: Path) -> N
 
 def test_what_is_told_after_the_end_opens_a_search_again(tmp_path: Path) -> None:
     """Its model saw that nothing is worth a launch, by what was known then and was wanted then."""
-    loaded = a_sweep(tmp_path, "trials: 60")
+    loaded = load_played_sweep(tmp_path, "trials: 60")
     url = shared_file(tmp_path)
     one, other = another(loaded, url, "one"), another(loaded, url)
     first, second, third = loaded.space.points[:3]
@@ -352,7 +352,7 @@ def test_what_is_told_after_the_end_opens_a_search_again(tmp_path: Path) -> None
 
 def test_a_search_that_was_stopped_has_not_ended(tmp_path: Path) -> None:
     """Nor where a worker was given too little time: whoever comes later goes on with it."""
-    loaded = a_sweep(tmp_path, "sampler: random, stages: [], trials: 4")
+    loaded = load_played_sweep(tmp_path, "sampler: random, stages: [], trials: 4")
     url = shared_file(tmp_path)
     one, late = (PlayedWorker.begin(loaded, url, name) for name in ("one", "late"))
 
@@ -368,7 +368,7 @@ def test_a_search_that_was_stopped_has_not_ended(tmp_path: Path) -> None:
 
 def test_a_broken_host_ends_itself_and_takes_nothing_from_the_others(tmp_path: Path) -> None:
     """A driver that is gone there says nothing of the points: they are measured elsewhere."""
-    loaded = a_sweep(tmp_path, "sampler: random, stages: [], trials: 6")
+    loaded = load_played_sweep(tmp_path, "sampler: random, stages: [], trials: 6")
     url = shared_file(tmp_path)
     broken, well = (PlayedWorker.begin(loaded, url, name) for name in ("broken", "well"))
     broken.lose = set(range(1, 100))
@@ -389,7 +389,7 @@ def test_a_broken_host_ends_itself_and_takes_nothing_from_the_others(tmp_path: P
 
 
 def test_two_hosts_beside_a_broken_one_measure_all(tmp_path: Path) -> None:
-    loaded = a_sweep(tmp_path, "sampler: random, stages: [], trials: 6")
+    loaded = load_played_sweep(tmp_path, "sampler: random, stages: [], trials: 6")
     url = shared_file(tmp_path)
     workers = [PlayedWorker.begin(loaded, url, name) for name in ("broken", "one", "other")]
     workers[0].lose = set(range(1, 100))
@@ -400,7 +400,7 @@ def test_two_hosts_beside_a_broken_one_measure_all(tmp_path: Path) -> None:
 
 def test_a_point_that_fails_by_itself_is_told_and_not_tried_again(tmp_path: Path) -> None:
     """Only failures in a row are a host's, or end a run; also where nothing comes after one."""
-    loaded = a_sweep(tmp_path, "sampler: random, stages: [], trials: 7")
+    loaded = load_played_sweep(tmp_path, "sampler: random, stages: [], trials: 7")
     url = shared_file(tmp_path)
     one, other = (PlayedWorker.begin(loaded, url, name) for name in ("one", "other"))
     outcomes = ["failed", "failed", "ok", "failed", "failed", "ok", "failed"]
@@ -419,7 +419,7 @@ def test_a_point_that_fails_by_itself_is_told_and_not_tried_again(tmp_path: Path
 
 def test_the_status_says_whom_a_worker_waits_for(tmp_path: Path) -> None:
     """Else a worker that waits for hours looks like one that hangs."""
-    loaded = a_sweep(tmp_path, "sampler: random, stages: [], trials: 2")
+    loaded = load_played_sweep(tmp_path, "sampler: random, stages: [], trials: 2")
     url = shared_file(tmp_path)
     other, states = another(loaded, url), list[dict[str, Any]]()
     theirs = loaded.space.points[1]

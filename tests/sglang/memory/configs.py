@@ -1,6 +1,11 @@
 """config.json of published models, as far as sizes go, and their parameters by the hub's count."""
 
+import json
+from pathlib import Path
 from typing import Any
+
+from tests.factories import load_sweep_text
+from tuner.config.loader import LoadedSweep
 
 LLAMA_8B = {
     "architectures": ["LlamaForCausalLM"], "hidden_size": 4096, "intermediate_size": 14336,
@@ -71,3 +76,24 @@ COUNTED: list[tuple[str, dict[str, Any], int]] = [
 EAGLE3_DRAFT = LLAMA_8B | {
     "architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 1, "draft_vocab_size": 32000,
 }  # fmt: skip
+
+
+SWEEP = """
+name: memory
+engine: {kind: sglang, release: RELEASE}
+model: {target: FOLDER/target, draft: FOLDER/draft, algorithm: EAGLE3, tp: 2}
+server: {flags: {FLAGS}}
+space: {num_steps: [1, 3], draft_tp: [target, 1]}
+workload: {requests: 4, output_tokens: 256, concurrency: [1]}
+search: {sampler: grid}
+"""
+
+
+def load_memory_sweep(
+    folder: Path, flags: str = "", release: str = "0.5.17", target: dict[str, Any] = LLAMA_8B
+) -> LoadedSweep:
+    """Load a sweep whose models are config.json files in `folder`."""
+    for name, config in (("target", target), ("draft", EAGLE3_DRAFT)):
+        (folder / name).mkdir(exist_ok=True)
+        (folder / name / "config.json").write_text(json.dumps(config))
+    return load_sweep_text(folder, SWEEP, FOLDER=folder, FLAGS=flags, RELEASE=release)

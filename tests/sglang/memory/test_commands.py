@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.sglang.memory.test_fits import loaded
+from tests.sglang.memory.configs import load_memory_sweep
 from tuner.cli.commands import specbench
 from tuner.core.errors import UserError
 from tuner.preflight.doctor import examine_sweep
@@ -34,7 +34,7 @@ def launchable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_plan_shows_each_distinct_server(tmp_path: Path) -> None:
-    sweep = loaded(tmp_path, "mem-fraction-static: 0.6")
+    sweep = load_memory_sweep(tmp_path, "mem-fraction-static: 0.6")
     words = ["plan", str(sweep.path), "--gpu-memory", "140.4"]
     shown = CliRunner().invoke(specbench, words, catch_exceptions=False).output
     assert "memory, GiB on each GPU of 140.4 (--gpu-memory):" in shown
@@ -46,7 +46,7 @@ def test_the_plan_shows_each_distinct_server(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("launchable")
 def test_the_machines_own_gpus_are_asked(tmp_path: Path, gpus) -> None:
-    sweep = loaded(tmp_path)
+    sweep = load_memory_sweep(tmp_path)
     gpus(9.2)
     output = CliRunner().invoke(specbench, ["plan", str(sweep.path)], catch_exceptions=False).output
     assert "2 dropped: the weights of target and draft take 9.6 GiB, a GPU has 9.2" in output
@@ -58,7 +58,7 @@ def test_the_machines_own_gpus_are_asked(tmp_path: Path, gpus) -> None:
 
 @pytest.mark.usefixtures("launchable")
 def test_a_sweep_that_cannot_run_leaves_no_folder(tmp_path: Path, gpus) -> None:
-    sweep = loaded(tmp_path)
+    sweep = load_memory_sweep(tmp_path)
     gpus(6.0)
     words = ["sweep", str(sweep.path), "--out", str(tmp_path / "out")]
     with pytest.raises(UserError, match=r"the target's weights take 7\.5 GiB, a GPU has 6\.0"):
@@ -71,7 +71,7 @@ def test_a_sweep_that_cannot_run_leaves_no_folder(tmp_path: Path, gpus) -> None:
 
 @pytest.mark.usefixtures("launchable")
 def test_an_estimate_that_leaves_no_room_is_a_doubt_and_no_stop(tmp_path: Path, gpus) -> None:
-    sweep = loaded(tmp_path, "mem-fraction-static: 0.55")
+    sweep = load_memory_sweep(tmp_path, "mem-fraction-static: 0.55")
     gpus(17.5)
     [found] = [each for each in examine_sweep(sweep, tmp_path) if each.what == "memory"]
     assert found.level == "doubt"

@@ -1,42 +1,18 @@
 """What cannot fit is not launched, and what may fit is."""
 
-import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.sglang.memory.configs import EAGLE3_DRAFT, LLAMA_8B
-from tuner.config.loader import LoadedSweep, load_sweep
+from tests.sglang.memory.configs import LLAMA_8B, load_memory_sweep
+from tuner.config.loader import LoadedSweep
 from tuner.core.errors import UserError
 from tuner.engines import make_engine
 from tuner.preflight.plan import make_plan
 from tuner.server.base import server_config
 from tuner.server.memory import MemoryPlan, ServerMemory, without_misfits, words
 from tuner.sglang.memory.estimate import Offsets, server_memory
-
-SWEEP = """
-name: memory
-engine: {kind: sglang, release: RELEASE}
-model: {target: FOLDER/target, draft: FOLDER/draft, algorithm: EAGLE3, tp: 2}
-server: {flags: {FLAGS}}
-space: {num_steps: [1, 3], draft_tp: [target, 1]}
-workload: {requests: 4, output_tokens: 256, concurrency: [1]}
-search: {sampler: grid}
-"""
-
-
-def loaded(
-    folder: Path, flags: str = "", release: str = "0.5.17", target: dict[str, Any] = LLAMA_8B
-) -> LoadedSweep:
-    for name, config in (("target", target), ("draft", EAGLE3_DRAFT)):
-        (folder / name).mkdir(exist_ok=True)
-        (folder / name / "config.json").write_text(json.dumps(config))
-    path = folder / "sweep.yaml"
-    text = SWEEP.replace("FOLDER", str(folder)).replace("FLAGS", flags)
-    path.write_text(text.replace("RELEASE", release))
-    return load_sweep(path)
 
 
 def memory(of: LoadedSweep, gib: float, draft_tp: int | str | None = None) -> ServerMemory:
@@ -49,23 +25,25 @@ def memory(of: LoadedSweep, gib: float, draft_tp: int | str | None = None) -> Se
 
 def test_the_cache_is_as_large_as_servers_logged(tmp_path: Path) -> None:
     """1,236,067, 1,180,799 and 1,122,005 tokens in results/h200_draft_tp."""
-    sweep = loaded(tmp_path, "mem-fraction-static: 0.6")
+    sweep = load_memory_sweep(tmp_path, "mem-fraction-static: 0.6")
     assert memory(sweep, 140.4).tokens == pytest.approx(1236067, rel=0.001)
     assert memory(sweep, 140.4, "target").tokens == pytest.approx(1180799, rel=0.001)
     assert memory(sweep, 140.4, 1).tokens == pytest.approx(1122005, rel=0.01)
 
 
 def test_flags_change_the_cache(tmp_path: Path) -> None:
-    plain = memory(loaded(tmp_path, "mem-fraction-static: 0.6"), 140.4)
-    half = memory(loaded(tmp_path, "mem-fraction-static: 0.6, kv-cache-dtype: fp8_e5m2"), 140.4)
+    plain = memory(load_memory_sweep(tmp_path, "mem-fraction-static: 0.6"), 140.4)
+    half = memory(
+        load_memory_sweep(tmp_path, "mem-fraction-static: 0.6, kv-cache-dtype: fp8_e5m2"), 140.4
+    )
     assert half.tokens == pytest.approx(2 * (plain.tokens or 0), abs=2)
-    few = memory(loaded(tmp_path, "max-total-tokens: 4096"), 140.4)
+    few = memory(load_memory_sweep(tmp_path, "max-total-tokens: 4096"), 140.4)
     assert few.tokens == 4096
     assert few.cache == 4096 * 32 * 2 * 4 * 128 * 2 / 2**30
 
 
 def test_before_0_5_14_the_draft_is_not_counted_when_the_pool_is_sized(tmp_path: Path) -> None:
-    sweep = loaded(tmp_path, "mem-fraction-static: 0.6", "0.5.13")
+    sweep = load_memory_sweep(tmp_path, "mem-fraction-static: 0.6", "0.5.13")
     assert memory(sweep, 140.4, "target").tokens == memory(sweep, 140.4).tokens
 
 
@@ -79,14 +57,14 @@ def test_before_0_5_14_the_draft_is_not_counted_when_the_pool_is_sized(tmp_path:
 )
 def test_what_is_not_known_has_no_figure(tmp_path: Path, flags: str, why: str) -> None:
     """A guess would be taken for a fact."""
-    found = memory(loaded(tmp_path, flags), 140.4)
+    found = memory(load_memory_sweep(tmp_path, flags), 140.4)
     assert (found.tokens, found.cache, found.total) == (None, None, None)
     assert why in words(found, 140.4)
     assert "?" in words(found, 140.4)
 
 
 def test_a_run_s_own_logs_correct_the_estimate(tmp_path: Path) -> None:
-    sweep = loaded(tmp_path, "mem-fraction-static: 0.6")
+    sweep = load_memory_sweep(tmp_path, "mem-fraction-static: 0.6")
     machine = make_engine(sweep.sweep).estimate_memory(sweep.sweep, 140.4)
     assert machine is not None
     config = server_config(sweep.sweep, None)
@@ -99,7 +77,7 @@ def test_a_run_s_own_logs_correct_the_estimate(tmp_path: Path) -> None:
 
 def test_only_placements_that_cannot_fit_are_left_out(tmp_path: Path) -> None:
     """On GPUs of 9.2 GiB the draft fits where it is shared, and not whole on each of them."""
-    sweep = loaded(tmp_path)
+    sweep = load_memory_sweep(tmp_path)
     plan = make_plan(sweep, gpu_gib=9.2)
     assert [each.draft_tp for each in plan.loaded.space.points] == ["target", "target"]
     [(why, count)] = plan.loaded.space.dropped.items()
@@ -110,27 +88,29 @@ def test_only_placements_that_cannot_fit_are_left_out(tmp_path: Path) -> None:
 
 def test_a_share_for_weights_and_cache_that_the_weights_alone_exceed(tmp_path: Path) -> None:
     """SGLang ends such a server after it has loaded the weights."""
-    sweep = loaded(tmp_path, "mem-fraction-static: 0.55")
+    sweep = load_memory_sweep(tmp_path, "mem-fraction-static: 0.55")
     [why] = make_plan(sweep, gpu_gib=16.0).loaded.space.dropped
     assert why == (
         "the weights of target and draft take 9.6 GiB while they load, and mem-fraction-static "
         "0.55 leaves 8.8: a GPU has 16.0"
     )
     assert make_plan(sweep, gpu_gib=18.0).loaded.space.points == sweep.space.points
-    older = loaded(tmp_path, "mem-fraction-static: 0.55", "0.5.13")  # the draft is loaded later
+    older = load_memory_sweep(
+        tmp_path, "mem-fraction-static: 0.55", "0.5.13"
+    )  # the draft is loaded later
     assert make_plan(older, gpu_gib=16.0).loaded.space.points == sweep.space.points
 
 
 def test_a_target_that_fits_on_no_gpu_is_a_mistake_in_the_file(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"model.tp: the target's weights take 7.5 GiB") as caught:
-        make_plan(loaded(tmp_path), gpu_gib=7.0)
+        make_plan(load_memory_sweep(tmp_path), gpu_gib=7.0)
     assert str(caught.value.where).endswith("sweep.yaml:4")
 
 
 def test_a_near_estimate_refuses_less_than_an_exact_one(tmp_path: Path) -> None:
     near = LLAMA_8B | {"quantization_config": {"quant_method": "fp8"}}
     for config, refused in ((near, 0.85), (LLAMA_8B, 0.95)):
-        sweep = loaded(tmp_path, target=config)
+        sweep = load_memory_sweep(tmp_path, target=config)
         found = memory(sweep, 100.0, "target")
         assert found.target is not None
         assert found.draft is not None
@@ -142,7 +122,7 @@ def test_a_near_estimate_refuses_less_than_an_exact_one(tmp_path: Path) -> None:
 
 
 def test_models_elsewhere_are_launched_and_not_judged(tmp_path: Path) -> None:
-    sweep = loaded(tmp_path)
+    sweep = load_memory_sweep(tmp_path)
     (tmp_path / "target" / "config.json").unlink()
     plan = make_plan(sweep, gpu_gib=1.0)
     assert plan.loaded.space.points == sweep.space.points
@@ -151,7 +131,7 @@ def test_models_elsewhere_are_launched_and_not_judged(tmp_path: Path) -> None:
 
 
 def test_equal_servers_are_told_once(tmp_path: Path) -> None:
-    plan = make_plan(loaded(tmp_path, "mem-fraction-static: 0.6"), gpu_gib=140.4)
+    plan = make_plan(load_memory_sweep(tmp_path, "mem-fraction-static: 0.6"), gpu_gib=140.4)
     assert isinstance(plan.memory, MemoryPlan)
     labels = [each.label for each in plan.memory.servers]
     shared, alone = "1 step, 2 tokens and 1 more", "1 step, 2 tokens, draft TP 1 and 1 more"
@@ -163,7 +143,7 @@ def test_equal_servers_are_told_once(tmp_path: Path) -> None:
 
 def test_without_a_gpu_nothing_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tuner.sglang.memory.model_shape.visible_gpus", lambda environment: None)
-    sweep = loaded(tmp_path)
+    sweep = load_memory_sweep(tmp_path)
     plan = make_plan(sweep)
     assert plan.memory is None
     engine = make_engine(sweep.sweep)

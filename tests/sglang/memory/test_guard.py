@@ -4,8 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.execution.test_executor import runner_of
-from tests.sglang.memory.test_fits import loaded
+from tests.sglang.memory.configs import load_memory_sweep
+from tests.sweeps import tiny_runner
 from tuner.core.errors import EngineFailure, Failure
 from tuner.engines import make_engine
 from tuner.execution.launch import LaunchJob
@@ -29,7 +29,7 @@ def logged(folder: Path, before: float) -> Path:
 
 def test_guard_learns_from_the_first_log(tmp_path: Path) -> None:
     """12 GiB hold 9.6 of weights; with 3 taken before, they do not."""
-    sweep = loaded(tmp_path)
+    sweep = load_memory_sweep(tmp_path)
     machine = make_engine(sweep.sweep).estimate_memory(sweep.sweep, 12.0)
     assert machine is not None
     whole = next(each for each in sweep.space.points if each.draft_tp == 1)
@@ -45,7 +45,7 @@ def test_guard_learns_from_the_first_log(tmp_path: Path) -> None:
 
 
 def test_guard_launches_everything_on_a_roomy_machine(tmp_path: Path) -> None:
-    sweep = loaded(tmp_path, "mem-fraction-static: 0.6")
+    sweep = load_memory_sweep(tmp_path, "mem-fraction-static: 0.6")
     machine = make_engine(sweep.sweep).estimate_memory(sweep.sweep, 140.4)
     assert machine is not None
     guard = MemoryGuard(machine)
@@ -56,7 +56,7 @@ def test_guard_launches_everything_on_a_roomy_machine(tmp_path: Path) -> None:
 
 def test_guard_ignores_memory_of_another_process(tmp_path: Path) -> None:
     """It may be gone by the next launch."""
-    sweep = loaded(tmp_path)
+    sweep = load_memory_sweep(tmp_path)
     machine = make_engine(sweep.sweep).estimate_memory(sweep.sweep, 16.0)
     assert machine is not None
     guard = MemoryGuard(machine)
@@ -81,7 +81,7 @@ class Refusing(MemoryGuard):
 def test_refused_launch_is_recorded_without_a_server(tmp_path: Path) -> None:
     """A launch that cannot succeed costs minutes, and its record says why it was not made."""
     guard = Refusing()
-    runner = runner_of(tmp_path, guard=guard)
+    runner = tiny_runner(tmp_path, guard=guard)
     with runner.run.locked():
         record = runner.measure(TrialRequest("baseline", None), None).record
     assert (record.outcome, record.failure) == ("infeasible", "OOM")
