@@ -23,11 +23,11 @@ from tuner.core.errors import EngineFailure, UserError
 from tuner.engines import make_engine
 from tuner.report.report import write_report
 from tuner.runner.budget import refuse_past
-from tuner.runner.sweep_run import as_begun, begin_run, measure_all, reopen_run
+from tuner.runner.sweep_run import as_begun, begin_run, measure_all, refuse_changed
 from tuner.runs.gpu_lock import GpuClaims, claimed, gpus_used
 from tuner.runs.run import Run
 from tuner.runs.run_folder import RESULTS
-from tuner.runs.settings import WorkerSettings
+from tuner.runs.settings import WorkerSettings, read_settings
 from tuner.server.base import Checked, Engine
 from tuner.server.memory import MemoryGuard, without_misfits
 from tuner.server.process import interrupts_deferred
@@ -55,39 +55,48 @@ class SweepOptions:
 
 
 def run(options: SweepOptions) -> int:
-    """Run or resume a sweep, write its report, print what it found. Returns the exit code."""
-    loaded = _load_again(options.resume, options) if options.resume else _load(options)
+    """Run or resume a sweep, write its report and print the answer. Returns the exit code."""
+    earlier = None if options.resume is None else Run.open(options.resume)
+    config = load_config(options, earlier)
+    engine = make_engine(config.sweep)
+    checked = _check(engine, config, options)  # refusals come before a folder is made
+    with (
+        joined(checked.loaded, options.ray, options.ray_resource) as place,
+        _claimed(checked.loaded, options) as claims,
+    ):
+        memory = engine.estimate_memory(config.sweep, place.gpu_gib)
+        checked = without_misfits(checked, memory)
+        study, worker = _join_workers(options, checked.loaded, engine, earlier)
+        run = _open_run(options, checked.loaded, earlier, place.machine, worker)
+        claims.tell(run.path)
+        checked = replace(checked, notes=(*checked.notes, *place.notes, *claims.notes))
+        end_on_signals(outlive_terminal=True)  # after Ray, which sets a handler of its own
+        guard = None if memory is None else MemoryGuard(memory)
+        measure = partial(measure_all, elsewhere=place.executor, fleet=study, guard=guard)
+        return _measure_and_report(options, checked, run, engine, measure).exit_code
+
+
+def load_config(options: SweepOptions, earlier: Run | None) -> LoadedSweep:
+    """Read the sweep file once, with what the command line changes. Raises UserError."""
+    loaded = _load_new(options) if earlier is None else _load_again(earlier, options)
     if options.deadline is not None:
         loaded = with_deadline(loaded, options.deadline)
     refuse_past(loaded.sweep.search)
-    if options.slots is not None:
-        loaded = with_slots(loaded, options.slots)
-    engine = make_engine(loaded.sweep)
-    # What an engine refuses is said before a folder is made.
-    checked = engine.check(loaded)
+    return loaded if options.slots is None else with_slots(loaded, options.slots)
+
+
+def _check(engine: Engine, config: LoadedSweep, options: SweepOptions) -> Checked:
+    """Apply the rules of the release, the machine and the cluster. Raises UserError."""
+    checked = engine.check(config)
     engine.refuse(checked.loaded)
     refuse_unplaced(checked.loaded, options.ray, options.ray_resource)
-    with (
-        joined(checked.loaded, options.ray, options.ray_resource) as there,
-        _claimed(checked.loaded, options) as claims,
-    ):
-        memory = engine.estimate_memory(loaded.sweep, there.gpu_gib)
-        checked = without_misfits(checked, memory)
-        fleet, worker = _company(options, checked.loaded, engine)
-        folder = _folder(options, checked.loaded, there.machine, worker)
-        claims.tell(folder.path)
-        checked = replace(checked, notes=(*checked.notes, *there.notes, *claims.notes))
-        end_on_signals(outlive_terminal=True)  # after Ray, which sets a handler of its own
-        guard = None if memory is None else MemoryGuard(memory)
-        measure = partial(measure_all, elsewhere=there.executor, fleet=fleet, guard=guard)
-        return _go(options, checked, folder, engine, measure).exit_code
+    return checked
 
 
-def _company(
-    options: SweepOptions, loaded: LoadedSweep, engine: Engine
+def _join_workers(
+    options: SweepOptions, loaded: LoadedSweep, engine: Engine, earlier: Run | None
 ) -> tuple[SharedStudy | None, WorkerSettings | None]:
-    """The other workers of the search, and who this one is among them; None of a run alone."""
-    earlier = None if options.resume is None else Run.open(options.resume)
+    """Return the search that several workers share and this worker's settings, or None twice."""
     if options.worker is None:
         if earlier is not None:
             refuse_worker_alone(earlier)
@@ -104,7 +113,7 @@ def _claimed(loaded: LoadedSweep, options: SweepOptions) -> AbstractContextManag
     return claimed(gpus, os.environ, share=options.share_gpus)
 
 
-def _go(
+def _measure_and_report(
     options: SweepOptions,
     checked: Checked,
     folder: Run,
@@ -136,18 +145,17 @@ def _go(
     return result
 
 
-def _load(options: SweepOptions) -> LoadedSweep:
+def _load_new(options: SweepOptions) -> LoadedSweep:
     if options.file is None:
         raise UserError("give a sweep file, such as sweeps/quickstart.yaml, or --resume RUN")
     loaded = load_sweep(options.file, engine=options.engine)
     return loaded if options.trials is None else with_trials(loaded, options.trials.of_new_run())
 
 
-def _load_again(earlier: Path, options: SweepOptions) -> LoadedSweep:
-    """The sweep of an earlier run: the file that is given, or the run's own copy."""
+def _load_again(run: Run, options: SweepOptions) -> LoadedSweep:
+    """Read the sweep of an earlier run: the file that is given, or the run's own copy."""
     if options.out is not None:
         raise UserError("--out begins a new run and --resume goes on with one, keep one of them")
-    run = Run.open(earlier)
     engine = options.engine or run.settings.engine
     answers = run.conversations_file if run.conversations_file.exists() else None
     if options.file is not None:
@@ -158,17 +166,19 @@ def _load_again(earlier: Path, options: SweepOptions) -> LoadedSweep:
     return as_begun(loaded, run)
 
 
-def _folder(
+def _open_run(
     options: SweepOptions,
     loaded: LoadedSweep,
+    earlier: Run | None,
     machine: dict[str, Any] | None,
     worker: WorkerSettings | None,
 ) -> Run:
-    if options.resume is None:
+    """Return the run to resume, or a new run folder. Raises UserError if the run has changed."""
+    if earlier is None:
         root = options.out or RESULTS / loaded.sweep.name
         return begin_run(root, loaded, options.engine, machine, worker)
-    engine = options.engine or Run.open(options.resume).settings.engine
-    return reopen_run(options.resume, loaded, engine, machine)
+    refuse_changed(earlier, loaded, options.engine or earlier.settings.engine, machine)
+    return earlier
 
 
 def _extend(folder: Run, loaded: LoadedSweep, options: SweepOptions) -> None:
@@ -176,7 +186,7 @@ def _extend(folder: Run, loaded: LoadedSweep, options: SweepOptions) -> None:
     if options.resume is None or options.trials is None or unused_trials(loaded):
         return
     # As it is now: another specbench may have written since this one opened the run.
-    folder.settings = Run.open(folder.path).settings
+    folder.settings = read_settings(folder.path)
     recorded, number = len(folder.ledger().candidates), options.trials.number
     if options.trials.more:
         number += folder.settings.wanted

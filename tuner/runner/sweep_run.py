@@ -88,12 +88,21 @@ def _written_path(path: Path) -> str:
 def reopen_run(
     path: Path, loaded: LoadedSweep, engine: str | None, machine: Facts | None = None
 ) -> Run:
-    """An earlier run, to go on with. Raises UserError where it is another question now.
+    """Open the run at `path` to resume it. Raises UserError as `refuse_changed` does."""
+    run = Run.open(path)
+    refuse_changed(run, loaded, engine, machine)
+    return run
 
-    `Run.extend_to` wants more candidates of it.
+
+def refuse_changed(
+    run: Run, loaded: LoadedSweep, engine: str | None, machine: Facts | None = None
+) -> None:
+    """Raise UserError if `run` cannot be resumed with this sweep file, engine, or machine.
+
+    Results before and after such a change would not be comparable.
     """
     refuse_missing_library(loaded)
-    run = Run.open(path)
+    path = run.path
     # The copy of a run of an older version has the secrets; another key is the same question.
     if without_secrets(run.sweep_text(), run.document.root) != loaded.text_without_secrets:
         message = f"the sweep file has changed since this run began, use {run.sweep_file} or begin"
@@ -114,7 +123,6 @@ def reopen_run(
         raise UserError(message, path)
     for change in changed_models(run.settings.models, _models(loaded)):
         raise UserError(change, path)
-    return run
 
 
 def as_begun(loaded: LoadedSweep, run: Run) -> LoadedSweep:
