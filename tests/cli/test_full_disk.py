@@ -187,5 +187,5 @@ def test_a_line_of_the_ledger_is_looked_over_for_secrets_once(
     second = first.model_copy(update={"trial": 8})
     with run.locked():
         run.append(first, second)
-    assert len(looks) == 1
+    assert len(looks) == 2  # one for each line
     assert [each.message for each in run.records()[-2:]] == ["${KEY}", "${KEY}"]

@@ -5,6 +5,7 @@ import random
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -203,7 +204,7 @@ def test_a_level_sends_at_least_one_request_per_stream(tmp_path: Path):
     loaded = tiny_sweep(tmp_path)
     workload = loaded.sweep.workload.model_copy(update={"concurrency": [1, 8]})
     sweep = loaded.sweep.model_copy(update={"workload": workload})
-    wide = type(loaded)(sweep, loaded.space, loaded.prompts, loaded.path, loaded.text)
+    wide = replace(loaded, sweep=sweep)
     run = begin_run(tmp_path / "runs", wide, None)
     bench = TrialRunner.prepare(make_engine(sweep), wide, run, lambda phase: None)
     assert {level: len(each) for level, each in bench.requests.items()} == {1: 3, 8: 8}

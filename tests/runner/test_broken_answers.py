@@ -244,9 +244,9 @@ def test_a_search_that_ends_has_its_baseline_at_the_end(
     done: list[str] = []
     monkeypatch.setattr(candidates, "_finish_cut_off", lambda search: None)
     flight = SimpleNamespace(tags=[], has_room=True)
-    monkeypatch.setattr(candidates, "Flight", lambda places: flight)
+    monkeypatch.setattr(candidates, "TrialPool", lambda bench: flight)
     monkeypatch.setattr(candidates, "is_baseline_due", lambda search: False)
-    monkeypatch.setattr(candidates, "measure_abreast", lambda search, ahead: None)
+    monkeypatch.setattr(candidates, "measure_concurrent_baselines", lambda search, ahead: None)
     monkeypatch.setattr(candidates, "closing_s", lambda search: 0.0)
     monkeypatch.setattr(candidates, "baseline_in_the_middle", lambda search: done.append("middle"))
     monkeypatch.setattr(candidates, "close", lambda search: done.append("end"))

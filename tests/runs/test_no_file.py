@@ -29,7 +29,7 @@ from tuner.sglang.nccl.selection import read_screening
 
 READERS: dict[str, Callable[[Run], Any]] = {
     "run.json": lambda run: Run.open(run.path),
-    "sweep.yaml": Run.sweep,
+    "sweep.yaml": lambda run: Run.open(run.path).sweep(),
     "machine.json": Run.machine,
     "models.json": Run.configs,
     "trials.jsonl": Run.records,

@@ -294,7 +294,7 @@ def test_a_specbench_that_tells_otherwise_is_refused(
     """Not a traceback in the middle of its search, at the first thing that it cannot read."""
     joined("one")
     monkeypatch.setattr(joining, "FORMAT", 2)
-    with pytest.raises(UnlikeWorkersError, match="specbench's summary 1, this one has 2"):
+    with pytest.raises(UnlikeWorkersError, match="specbench's findings 1, this one has 2"):
         join(url, request.node.name, IDENTITY, "newer", space, 1)
 
 
