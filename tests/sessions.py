@@ -6,6 +6,7 @@ Processes are forked from a server that has the imports already: a session costs
 import multiprocessing
 import os
 import signal
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
@@ -13,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 from unittest.mock import patch
+
+import psutil
 
 from tests.execution.played_slots import PlayedEngine, known_window
 from tests.played import known_windows
@@ -173,3 +176,28 @@ class _Ending(Listener):
             return send(url, requests, load)
 
         return wrapped
+
+
+HELD_RUN = """
+import os, signal, sys
+from pathlib import Path
+from tuner.server.process import ProcessTree, child_environment
+from tuner.runs.run import Run
+
+run = Run.open(Path(sys.argv[1]))
+environment = child_environment({}, frozenset(), "mark of " + str(run.path))
+words = [sys.executable, "-c", "import time; time.sleep(60)"]
+with run.locked():
+    launch = ProcessTree(words, environment, run.log_file(4))
+    launch.start()
+    print(launch.pid, flush=True)
+    sys.stdin.read()
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+"""A program that holds the lock of a run and a launch. It kills itself at the end of its input."""
+
+
+def server_of(holder: subprocess.Popen[str]) -> psutil.Process:
+    """Return the server of a process that runs `HELD_RUN`."""
+    assert holder.stdout is not None
+    return psutil.Process(int(holder.stdout.readline()))

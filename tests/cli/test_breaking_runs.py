@@ -20,7 +20,6 @@ import psutil
 import pytest
 from click.testing import CliRunner
 
-from tests.cli.test_long_runs import killed  # noqa: F401 - a fixture
 from tests.factories import CRLF_SWEEP, Trial, make_point, make_run, make_settings
 from tests.server import launching
 from tuner.cli import on_finish, sweep
@@ -120,7 +119,7 @@ def test_a_broken_run_does_not_keep_the_others_from_being_cleaned(
 
 
 def test_another_users_footprint_ends_no_process_of_mine(
-    killed: tuple[Run, psutil.Process],  # noqa: F811
+    killed: tuple[Run, psutil.Process],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """In a results folder that users share, anybody can write one with my process ids."""

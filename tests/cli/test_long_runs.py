@@ -3,18 +3,14 @@
 import json
 import os
 import pty
-import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import psutil
 import pytest
 
-from tests.factories import CRLF_SWEEP, make_settings
-from tests.runs.test_crash_recovery import KILLED, server_of
 from tests.server import launching
 from tests.sweeps import tiny_sweep
 from tuner.runs.run import Run
@@ -29,14 +25,6 @@ def specbench(*words: str | Path, **how) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, **given)
 
 
-def until(what: Callable[[], bool]) -> None:
-    for _ in range(1200):
-        if what():
-            return
-        time.sleep(0.05)
-    raise AssertionError("it did not come to that in a minute")
-
-
 @pytest.fixture
 def going(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     """A sweep of twelve points whose baseline is measured, and its folder."""
@@ -45,9 +33,9 @@ def going(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     words = [*SPECBENCH, "sweep", str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out")]
     pipe = subprocess.PIPE
     with subprocess.Popen(words, stdout=pipe, stderr=pipe, text=True) as process:
-        until(lambda: any((tmp_path / "out").glob("*/trials.jsonl")))
+        launching.wait_for(lambda: any((tmp_path / "out").glob("*/trials.jsonl")), 60)
         (path,) = (tmp_path / "out").iterdir()
-        until(lambda: (path / "trials.jsonl").stat().st_size > 0)
+        launching.wait_for(lambda: (path / "trials.jsonl").stat().st_size > 0, 60)
         yield process, path
         process.kill()
 
@@ -100,7 +88,7 @@ def test_a_closed_terminal_does_not_end_a_run(tmp_path: Path) -> None:
     if child == 0:
         words = ["sweep", str(tmp_path / "tiny.yaml"), "--out", str(tmp_path / "out")]
         os.execv(sys.executable, [*SPECBENCH, *words])
-    until(lambda: any((tmp_path / "out").glob("*/state.json")))
+    launching.wait_for(lambda: any((tmp_path / "out").glob("*/state.json")), 60)
     os.close(terminal)  # the kernel sends SIGHUP
     _, status = os.waitpid(child, 0)
     assert os.waitstatus_to_exitcode(status) == 0
@@ -133,19 +121,6 @@ def test_a_command_at_the_end_is_run_without_a_shell(tmp_path: Path) -> None:
     done = specbench("sweep", file, "--out", tmp_path / "out")
     assert done.returncode == 0
     assert "on_finish: no-such-program cannot be run: No such file" in done.stderr
-
-
-@pytest.fixture
-def killed(tmp_path: Path) -> Iterator[tuple[Run, psutil.Process]]:
-    """A run whose specbench was killed in a launch, and the server that it left."""
-    run = Run.create(tmp_path / "results" / "x", CRLF_SWEEP, make_settings())
-    words, pipe = [sys.executable, "-c", KILLED, str(run.path)], subprocess.PIPE
-    with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) as holder:
-        server = server_of(holder)
-        os.kill(holder.pid, signal.SIGKILL)
-    yield run, server
-    if server.is_running():
-        server.kill()
 
 
 def test_clean_lists_and_then_removes_what_a_killed_run_left(

@@ -7,29 +7,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 from tests.factories import CRLF_SWEEP, make_settings
 from tests.server import launching
+from tests.sessions import HELD_RUN, server_of
 from tuner.runs.run import Run
-
-KILLED = """
-import os, signal, sys
-from pathlib import Path
-from tuner.server.process import ProcessTree, child_environment
-from tuner.runs.run import Run
-
-run = Run.open(Path(sys.argv[1]))
-environment = child_environment({}, frozenset(), "mark of " + str(run.path))
-words = [sys.executable, "-c", "import time; time.sleep(60)"]
-with run.locked():
-    launch = ProcessTree(words, environment, run.log_file(4))
-    launch.start()
-    print(launch.pid, flush=True)
-    sys.stdin.read()
-    os.kill(os.getpid(), signal.SIGKILL)
-"""
 
 
 @pytest.fixture
@@ -40,15 +23,10 @@ def run(tmp_path: Path) -> Run:
 @pytest.fixture
 def holder(run: Run) -> Iterator[subprocess.Popen[str]]:
     """A specbench in the middle of a launch, and its server's process id on stdout."""
-    words = [sys.executable, "-c", KILLED, str(run.path)]
+    words = [sys.executable, "-c", HELD_RUN, str(run.path)]
     pipe = subprocess.PIPE
     with subprocess.Popen(words, stdin=pipe, stdout=pipe, text=True) as process:
         yield process
-
-
-def server_of(holder: subprocess.Popen[str]) -> psutil.Process:
-    assert holder.stdout is not None
-    return psutil.Process(int(holder.stdout.readline()))
 
 
 @pytest.mark.parametrize("same", [True, False])

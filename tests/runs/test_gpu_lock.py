@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.cli.test_long_runs import until
 from tests.server.fake_nvml import FakeNvml
+from tests.server.launching import wait_for
 from tuner.cli.commands import specbench
 from tuner.config.loader import load_sweep
 from tuner.config.schema import Sweep
@@ -103,7 +103,7 @@ def test_a_second_run_on_a_gpu_is_refused_until_the_first_has_ended(machine: Mac
     """Both nights would be lost: each measures the other's load, and runs out of memory by it."""
     first = machine.sweep(slow=True)
     try:
-        until(lambda: len(machine.servers) == 1)
+        wait_for(lambda: len(machine.servers) == 1, 60)
         (run,) = machine.runs
         out, err = machine.sweep().communicate(timeout=100)
         assert f"GPU 0 is used by the specbench run {run} (process {first.pid})" in err

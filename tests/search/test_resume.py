@@ -4,8 +4,18 @@ from pathlib import Path
 
 import pytest
 
-from tests.search.test_study import GP, SMALL, SWEEP, both, make, measured, run
-from tuner.config.loader import LoadedSweep, load_sweep
+from tests.factories import load_sweep_text
+from tests.search.landscape import (
+    GP,
+    SMALL,
+    SWEEP,
+    load_searched,
+    make_study,
+    measured,
+    measured_at_two_levels,
+    run_study,
+)
+from tuner.config.loader import LoadedSweep
 from tuner.config.point import Point
 from tuner.search.decision import Decision
 from tuner.search.observation import Observation
@@ -15,20 +25,14 @@ History = list[tuple[Point, Observation, Decision | None]]
 SAMPLERS = ["tpe", "random", "grid", "nsga2", GP]
 
 
-def loaded_as(folder: Path, sampler: str, text: str = SWEEP) -> LoadedSweep:
-    path = folder / f"{sampler}.yaml"
-    path.write_text(text.replace("SAMPLER", sampler))
-    return load_sweep(path)
-
-
 def staged(folder: Path, text: str = SWEEP) -> LoadedSweep:
     text = text.replace("sampler: SAMPLER,", "sampler: tpe, stages: [anchors, model],")
-    return loaded_as(folder, "staged", text)
+    return load_sweep_text(folder, text)
 
 
 def staged_study(loaded: LoadedSweep) -> Study:
     study = Study(loaded.space, loaded.sweep.search, 24, persists=True)
-    study.tell_baseline(both(Point(1, 1, 2, "target")).levels)
+    study.tell_baseline(measured_at_two_levels(Point(1, 1, 2, "target")).levels)
     return study
 
 
@@ -36,7 +40,7 @@ def go(study: Study, count: int) -> History:
     """Measure so many points, and keep what a ledger keeps of them."""
     history: History = []
     while len(history) < count and (proposal := study.propose()) is not None:
-        observation = both(proposal.point)
+        observation = measured_at_two_levels(proposal.point)
         study.tell(proposal, observation)
         history.append((proposal.point, observation, proposal.decision))
     return history
@@ -52,9 +56,9 @@ def resume(study: Study, history: History) -> Study:
 @pytest.mark.parametrize("text", [SWEEP, SMALL], ids=["wide", "nearly exhausted"])
 def test_resumed_study_knows_every_recorded_trial(tmp_path: Path, sampler: str, text: str) -> None:
     """The sampler learns of a recorded trial what it learned when the trial was measured."""
-    loaded = loaded_as(tmp_path, sampler, text)
-    first, again = make(loaded), make(loaded)
-    history = run(first, 24)
+    loaded = load_searched(tmp_path, sampler, text)
+    first, again = make_study(loaded), make_study(loaded)
+    history = run_study(first, 24)
     for point, observation in history:
         again.add(point, observation)
     told = {
@@ -66,15 +70,15 @@ def test_resumed_study_knows_every_recorded_trial(tmp_path: Path, sampler: str, 
         assert (trial.state, trial.values) == (before.state, before.values)
         assert trial.constraints == before.constraints
         assert loaded.space.at(trial.params) == point
-    rest = [point for point, _ in run(again, 10_000 if text == SMALL else 6)]
+    rest = [point for point, _ in run_study(again, 10_000 if text == SMALL else 6)]
     assert len(set(rest)) == len(rest) and not {*rest} & {point for point, _ in history}
     assert text != SMALL or len(rest) + len(history) == len(loaded.space.points)
 
 
 def test_resume_asks_no_sampler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sampler fits a model for each answer, so asking takes time with the square of trials."""
-    loaded = loaded_as(tmp_path, "tpe")
-    again = make(loaded)
+    loaded = load_searched(tmp_path, "tpe")
+    again = make_study(loaded)
     monkeypatch.setattr(Study, "_ask", lambda *_: pytest.fail("a sampler was asked"))
     for point in loaded.space.points:
         again.add(point, measured(point))
@@ -83,9 +87,9 @@ def test_resume_asks_no_sampler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def test_resumed_nsga2_goes_on_with_its_generations(tmp_path: Path) -> None:
     """Trials without a generation would leave the next one nothing to breed from."""
-    loaded = loaded_as(tmp_path, "nsga2")
-    again = make(loaded)
-    for point, observation in run(make(loaded), 12):
+    loaded = load_searched(tmp_path, "nsga2")
+    again = make_study(loaded)
+    for point, observation in run_study(make_study(loaded), 12):
         again.add(point, observation)
     again.propose()
     generations = [
@@ -109,8 +113,8 @@ def test_resumed_stages_decide_as_before(tmp_path: Path, length: int) -> None:
         assert one is not None and other is not None
         if first.handed_over is None:
             assert (one.point, one.decision) == (other.point, other.decision)
-            first.tell(one, both(one.point))
-            again.tell(other, both(one.point))
+            first.tell(one, measured_at_two_levels(one.point))
+            again.tell(other, measured_at_two_levels(one.point))
     assert again.handed_over == first.handed_over
 
 

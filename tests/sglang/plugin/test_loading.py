@@ -1,64 +1,27 @@
 """How the plug-in gets into SGLang's modules: on import, once, and never by half."""
 
 import ast
-import os
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.sglang.plugin.fake_sglang import LOAD, SCHEDULER, USE, fake_sglang, run_python
 from tuner.core.errors import UserError
 from tuner.sglang.draft_tp import CARRIER, draft_tp_diff
-
-LOAD = (
-    "from importlib.metadata import entry_points as e; "
-    "[p.load()() for p in e(group='sglang.srt.plugins')]; "
-)
-
-
-def fake_sglang(folder: Path, release: str, scheduler: str) -> Path:
-    """A package with a scheduler that is all its users' imports reach."""
-    managers = folder / "sglang" / "srt" / "managers"
-    managers.mkdir(parents=True)
-    for package in (managers, managers.parent, managers.parent.parent):
-        (package / "__init__.py").write_text("")
-    (folder / "sglang" / "version.py").write_text(f"__version__ = '{release}'\n")
-    (managers / "scheduler.py").write_text(scheduler)
-    return folder
-
-
-SCHEDULER = "class Scheduler:\n    def __init__(self, server_args): self.built = True\n"
-USE = (
-    "from types import SimpleNamespace as N; from sglang.srt.managers.scheduler import Scheduler; "
-    "print(Scheduler(N(tp_size=4, speculative_algorithm='EAGLE3')).built)"
-)
-
-
-def run(
-    program: str, site: Path, draft_tp: str | None, *, plugin: bool = True, **more: str
-) -> tuple[int, str]:
-    folders = [str(CARRIER)] * plugin + [str(site)]
-    env = {"PYTHONPATH": os.pathsep.join(folders), "PATH": os.environ["PATH"], **more}
-    if draft_tp is not None:
-        env["SPECBENCH_DRAFT_TP"] = draft_tp
-    # -S: without this environment's packages, as in an interpreter that is only SGLang's.
-    told = subprocess.run(
-        [sys.executable, "-S", "-c", program], env=env, capture_output=True, text=True, check=False
-    )
-    return told.returncode, (told.stdout + told.stderr).strip()
 
 
 def test_without_the_variable_nothing_changes(tmp_path: Path) -> None:
     """The carrier may stay on the path of a server that does not use it."""
     site = fake_sglang(tmp_path, "9.9.9", SCHEDULER)
-    assert run(LOAD + USE, site, None) == (0, "True")
+    assert run_python(LOAD + USE, site, None) == (0, "True")
 
 
 def test_a_scheduler_whose_draft_was_not_placed_does_not_serve(tmp_path: Path) -> None:
     """A worker of another kind would otherwise run unpatched in silence."""
     site = fake_sglang(tmp_path, "0.5.17", SCHEDULER)
-    code, text = run(LOAD + USE, site, "1")
+    code, text = run_python(LOAD + USE, site, "1")
     assert code == 1 and text.endswith(
         "not patched: the scheduler has no draft that the plug-in has placed"
     )
@@ -67,21 +30,21 @@ def test_a_scheduler_whose_draft_was_not_placed_does_not_serve(tmp_path: Path) -
 def test_a_refusal_comes_before_the_scheduler_is_built(tmp_path: Path) -> None:
     """Weights take minutes to load."""
     site = fake_sglang(tmp_path, "0.5.17", SCHEDULER.replace("self.built = True", "1 / 0"))
-    code, text = run(LOAD + USE, site, "3")
+    code, text = run_python(LOAD + USE, site, "3")
     assert code == 1 and "draft TP refused: 3 does not divide the target's TP size 4" in text
 
 
 def test_an_unknown_sglang_ends_the_launcher(tmp_path: Path) -> None:
     """SGLang only logs what a plug-in raises; SystemExit it lets through."""
     site = fake_sglang(tmp_path, "0.9.0", SCHEDULER)
-    code, text = run(LOAD + USE, site, "1")
+    code, text = run_python(LOAD + USE, site, "1")
     assert code == 1 and text.startswith("specbench: not patched: SGLang 0.9.0 is not known")
 
 
 def test_another_shape_than_expected_stops_the_import(tmp_path: Path) -> None:
     """A patch of a renamed function would change nothing."""
     site = fake_sglang(tmp_path, "0.5.17", "class Planner: pass\n")
-    code, text = run(LOAD + "import sglang.srt.managers.scheduler", site, "1")
+    code, text = run_python(LOAD + "import sglang.srt.managers.scheduler", site, "1")
     assert code == 1 and "scheduler.Scheduler.__init__ is missing" in text
 
 
@@ -92,8 +55,8 @@ def test_the_diff_applies_and_does_the_same_without_the_carrier(tmp_path: Path) 
     patch.write_text(draft_tp_diff(site))
     for words in (["init", "-q"], ["apply", "-p1", str(patch)]):
         subprocess.run(["git", *words], cwd=site, check=True)
-    assert run(USE, site, None, plugin=False) == (0, "True")
-    code, text = run(USE, site, "3", plugin=False)
+    assert run_python(USE, site, None, plugin=False) == (0, "True")
+    code, text = run_python(USE, site, "3", plugin=False)
     assert code == 1 and "3 does not divide" in text
     with pytest.raises(UserError, match="already"):
         draft_tp_diff(site)

@@ -9,8 +9,7 @@ from typing import Any
 
 import pytest
 
-from tests.sglang.plugin.test_loading import LOAD, fake_sglang
-from tests.sglang.plugin.test_loading import run as run_python
+from tests.sglang.plugin.fake_sglang import LOAD, fake_sglang, run_python
 from tuner.sglang.plugin.specbench_sglang import settings, steps, switch, versions
 from tuner.sglang.plugin.specbench_sglang.problems import NotPatched, Refused
 

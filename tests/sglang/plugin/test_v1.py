@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.sglang.plugin.test_loading import SCHEDULER, USE, fake_sglang
+from tests.sglang.plugin.fake_sglang import SCHEDULER, USE, fake_sglang
 from tuner.sglang.draft_tp import CARRIER, SITECUSTOMIZE
 from tuner.sglang.plugin.specbench_sglang import groups, versions, weights, workers
 
