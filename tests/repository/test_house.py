@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 PACKAGE = Path("tuner")
+TESTS = Path("tests")
 
 ROOMS = (
     "core",
@@ -73,6 +74,10 @@ WALL_CLOCK = {
 """Modules that may read the wall clock. Only a name, a date or a deadline needs it."""
 
 
+CONTRACT_SUITES = {"real_sglang", "gpu"}
+"""Folders of tests that run the tests of other modules on another engine or release."""
+
+
 def modules() -> list[Path]:
     """Return the package's modules without the plug-in, which runs inside SGLang."""
     return [p for p in sorted(PACKAGE.rglob("*.py")) if "plugin" not in p.parts]
@@ -89,10 +94,16 @@ def imports(path: Path) -> Iterator[str]:
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            if node.module == "tuner":
-                yield from (f"tuner.{alias.name}" for alias in node.names)
-            else:
-                yield node.module or ""
+            yield from _imported_names(node)
+
+
+def _imported_names(node: ast.ImportFrom) -> Iterator[str]:
+    """Yield the module, or each name that is imported from a package of this repository."""
+    module = node.module or ""
+    if module == "tuner" or module.startswith("tests"):
+        yield from (f"{module}.{alias.name}" for alias in node.names)
+    else:
+        yield module
 
 
 def test_rooms_import_only_downwards() -> None:
@@ -151,6 +162,26 @@ def _asks_for_kind(node: ast.AST) -> bool:
     if isinstance(node, ast.Call) and ast.unparse(node.func) == "isinstance":
         return ast.unparse(node.args[1]).endswith("Engine")
     return False
+
+
+def test_tests_import_no_other_test_module() -> None:
+    """What several test modules need is in a module that has no tests."""
+    offenders = [
+        f"{path} imports {name}"
+        for path in sorted(TESTS.rglob("*.py"))
+        if path.relative_to(TESTS).parts[0] not in CONTRACT_SUITES
+        for name in imports(path)
+        if _names_test_module(name)
+    ]
+    assert offenders == []
+
+
+def _names_test_module(name: str) -> bool:
+    parts = name.split(".")
+    return any(
+        part.startswith("test_") and Path(*parts[:depth], f"{part}.py").exists()
+        for depth, part in enumerate(parts)
+    )
 
 
 def test_wall_clock_is_read_only_for_dates() -> None:
