@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner.config.loader import LoadedSweep, load_sweep
+from tests.factories import load_sweep_text
+from tuner.config.loader import LoadedSweep
 from tuner.config.point import Point
 from tuner.core.errors import UserError
 from tuner.server.all_reduce import (
@@ -31,9 +32,7 @@ workload: {concurrency: [1, 8]}
 
 
 def loaded(folder: Path, target: str = "nobody/nothing", places: str = "target, 1") -> LoadedSweep:
-    path = folder / "sweep.yaml"
-    path.write_text(SWEEP.replace("TARGET", target).replace("PLACES", places))
-    return load_sweep(path)
+    return load_sweep_text(folder, SWEEP, TARGET=target, PLACES=places)
 
 
 def model(folder: Path, **config: object) -> str:

@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tuner.config.loader import LoadedSweep, load_sweep
+from tests.factories import load_sweep_text
+from tuner.config.loader import LoadedSweep
 from tuner.config.point import Point
 from tuner.core.errors import UserError
 from tuner.engines import make_engine
@@ -52,13 +53,9 @@ def loaded(folder: Path, space: str = NCCL, **values: str) -> LoadedSweep:
     (target / "config.json").write_text(json.dumps({"hidden_size": 64, "torch_dtype": "bfloat16"}))
     python.write_text(f'#!/bin/sh\nexec {sys.executable} {FAKE} "$@"\n')
     python.chmod(0o755)
-    text = SWEEP.replace("PYTHON", str(python)).replace("TARGET", str(target))
-    given = {"COMMAND": "", "TP": "2", "SPACE_FLAGS": "", "FLAGS": "", "BASELINE": "", "SEARCH": ""}
-    for name, value in {**given, **values}.items():
-        text = text.replace(name, value)
-    path = folder / "sweep.yaml"
-    path.write_text(text.replace("{SPACE}", f"{{{space}}}"))
-    return load_sweep(path)
+    words = {"COMMAND": "", "TP": "2", "SPACE_FLAGS": "", "FLAGS": "", "BASELINE": "", "SEARCH": ""}
+    text = SWEEP.replace("{SPACE}", f"{{{space}}}")
+    return load_sweep_text(folder, text, PYTHON=python, TARGET=target, **{**words, **values})
 
 
 def left(sweep: LoadedSweep, found: Screening) -> set[Point]:
