@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-ENTRY = """DIMENSIONS = (
-    Dimension(
+ENTRY = """    Dimension(
         "draft_window",
         "Draft window in tokens.",
         Values,
@@ -19,7 +18,8 @@ ENTRY = """DIMENSIONS = (
         bounds=(1, 4096),
         applies_to=_has_draft_model,
     ),
-"""
+)
+\"\"\"In the order of labels"""
 FIELD = "    draft_window: int | None = None\n    env: tuple[tuple[str, str], ...] = ()\n"
 SWEEP = """
 name: windows
@@ -46,7 +46,7 @@ def package(tmp_path: Path) -> Path:
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree("tuner", tmp_path / "tuner", ignore=ignored)
     for name, old, new in (
-        ("dimensions", "DIMENSIONS = (\n", ENTRY),
+        ("dimensions", ')\n"""In the order of labels', ENTRY),
         ("point", "    env: tuple[tuple[str, str], ...] = ()\n", FIELD),
     ):
         file = tmp_path / "tuner" / "config" / f"{name}.py"
@@ -81,7 +81,7 @@ def test_added_dimension_is_in_every_view(package: Path) -> None:
     tried = [line["point"]["draft_window"] for line in lines if line["role"] == "candidate"]
     assert sorted(tried) == [64, 64, 128]
     report = (run / "report.md").read_text()
-    assert "2 steps, window 64" in report or "window 64, 2 steps" in report
+    assert "2 steps, 3 tokens, window 64" in report
     assert "draft_window: " in (run / "best.yaml").read_text()
     frame = subprocess.run(
         [sys.executable, "-c", FRAME, str(run)], cwd=package, capture_output=True, text=True

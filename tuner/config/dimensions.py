@@ -136,7 +136,7 @@ DIMENSIONS = (
 )
 """In the order of labels and of the points of a space."""
 
-DRAFT_TP = DIMENSIONS[-1]
+DRAFT_TP = next(entry for entry in DIMENSIONS if entry.name == "draft_tp")
 SETTINGS_WEIGHT = 3
 """Weight of the number of variables and flags that a point sets."""
 

@@ -1,5 +1,6 @@
 """Flags and variables that a sweep file may not set by itself, and what sets them instead."""
 
+from tuner.config.dimensions import DIMENSIONS
 from tuner.config.schema import Sweep
 from tuner.config.yaml_document import Document
 
@@ -20,9 +21,11 @@ RESERVED: dict[str, str] = {
     "speculative-algorithm": _key("model.algorithm"),
     "speculative-draft-model-path": _key("model.draft"),
     "speculative-draft-model": _key("model.draft"),
-    "speculative-num-steps": _key("space.num_steps"),
-    "speculative-eagle-topk": _key("space.eagle_topk"),
-    "speculative-num-draft-tokens": _key("space.num_draft_tokens"),
+    **{
+        dimension.argument: _key(f"space.{dimension.name}")
+        for dimension in DIMENSIONS
+        if dimension.argument is not None
+    },
     "host": _LOOPBACK,
     "port": _LOOPBACK,
     "nccl-port": _LOOPBACK,
@@ -32,7 +35,7 @@ RESERVED: dict[str, str] = {
 }
 """Flag without dashes -> the end of the refusal `specbench sets this flag, ...`.
 
-What engine/sglang/flags.py writes by itself; a flag given twice would win or lose by its place.
+tuner/sglang/flags.py writes these flags. If a flag is given twice, its position decides.
 """
 
 HIDING: dict[str, str] = {

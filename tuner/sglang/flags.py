@@ -2,7 +2,7 @@
 
 The flags that are written here have the same names in SGLang 0.5.8 to 0.5.23, which
 tests/sglang/test_argument_contract.py holds against every release; the sweep file's own are put
-into the release's spelling before (spelling.py).
+into the release's spelling before (flag_spelling.py).
 """
 
 from collections.abc import Mapping, Sequence
