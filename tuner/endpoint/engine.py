@@ -3,8 +3,7 @@
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from types import TracebackType
-from typing import Any, Self
+from typing import Any
 
 from tuner.config.loader import LoadedSweep
 from tuner.config.point import Point
@@ -13,7 +12,7 @@ from tuner.config.schema import EngineSpec, ModelSpec, ServerSpec, Sweep, Timeou
 from tuner.core.errors import EngineFailure, Failure, UserError
 from tuner.loadgen.auth import NO_KEYS, Keys
 from tuner.metrics.samples import EngineCounters
-from tuner.server.base import Checked, Command, Engine, ServerConfig, Tokenised
+from tuner.server.base import Checked, Command, Engine, Server, ServerConfig, Tokenised
 from tuner.server.gpu_sampler import ServerGpus
 from tuner.server.http_api import ServerApi
 from tuner.sglang.dialect import SGLANG
@@ -21,7 +20,7 @@ from tuner.sglang.flags import running_point
 from tuner.sglang.tokenizer import Tokeniser, default_python
 
 
-class EndpointServer:
+class EndpointServer(Server):
     """A running server, attached to. See `server.base.Server`; `stop` leaves it running."""
 
     gpus: ServerGpus | None = None
@@ -58,17 +57,6 @@ class EndpointServer:
 
     def stop(self) -> None:
         """Let go of the server, which goes on running."""
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
 
 class EndpointEngine(Engine):

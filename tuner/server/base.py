@@ -9,7 +9,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from tuner.config.field_types import UNSET
 from tuner.config.loader import LoadedSweep
@@ -252,6 +253,17 @@ class Server(Protocol):
 
     def stop(self) -> None:
         """End every process of the launch and wait for ports and GPU memory; safe to repeat."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.stop()
 
 
 class Engine(ABC):

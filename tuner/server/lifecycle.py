@@ -12,7 +12,6 @@ import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 from tuner.config.schema import TimeoutSpec
@@ -22,7 +21,7 @@ from tuner.core.secrets import hidden
 from tuner.loadgen.auth import Keys
 from tuner.metrics.samples import EngineCounters
 from tuner.server import gpu, ports
-from tuner.server.base import HOST, Dialect, ServerConfig
+from tuner.server.base import HOST, Dialect, Server, ServerConfig
 from tuner.server.gpu_sampler import ServerGpus, find_server_gpus
 from tuner.server.http_api import HEALTH_LIMIT_S, ServerApi
 from tuner.server.log_file import ServerLog, log_tail
@@ -48,7 +47,7 @@ class Launch:
     timeouts: TimeoutSpec
 
 
-class LaunchedServer:
+class LaunchedServer(Server):
     """A server that runs as our child. `start` makes one; see `server.base.Server`."""
 
     def __init__(self, launch: Launch) -> None:
@@ -204,17 +203,6 @@ class LaunchedServer:
         ports.wait_until_free(self._claims.ports, PORT_WAIT_S)
         self._claims.release()
         gpu.wait_until_back(self._memory_before, self._environment, GPU_WAIT_S)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.stop()
 
 
 def _last_line(log_text: str) -> str:
